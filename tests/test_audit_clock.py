@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from foreign_runs import audited, ends, rows_of, run_log, study
 
+from pods_lab.audit.axes import axes
 from pods_lab.audit.clocks import unit_in_name
-from pods_lab.audit.foreign import axes
 
 START = 1_760_000_000  # a time of day
 
@@ -61,6 +61,8 @@ def test_the_only_interval_of_a_run_is_judged_by_other_runs():
     logs = study(2, seconds=clock(start=0))
     logs[0].rows[:] = [logs[0].rows[0], logs[0].rows[-1] | {"seconds": 50_000}]
     assert ends(audited(logs))["grpo-seed0"] == pytest.approx(3000.0)
+    logs[0].rows[0] |= {"seconds": 100}  # of 10 steps, which is no interval between two records
+    assert ends(audited(logs))["grpo-seed0"] == pytest.approx(100 + 90 * 30.0)
 
 
 def test_long_intervals_that_come_regularly_count_as_training():
@@ -104,6 +106,16 @@ def test_a_clock_that_runs_backwards_is_not_used_and_a_clock_that_restarts_goes_
     assert over[0].missing == ["grpo-seed0: has no seconds to compare over"]
 
 
+def test_a_resumed_run_keeps_an_interval_that_may_be_of_training():
+    """Its clock goes on, and 50 steps after the start it is half as long again as usual."""
+    logs = study(2, seconds=clock(start=0))
+    rows = logs[0].rows
+    again = [row | {"seconds": row["seconds"] + 150} for row in rows[4:]]
+    logs[0].rows[:] = [*rows[:6], *again]
+    expected = [*range(300, 1201, 300), *range(1650, 3151, 300)]
+    assert seconds_of(audited(logs), "grpo-seed0") == pytest.approx(expected)
+
+
 def test_steps_that_a_resumed_run_did_twice_count_once_by_a_time_of_day():
     logs = study(2, timestamp=clock())
     rows = logs[0].rows
@@ -135,6 +147,13 @@ def test_the_unit_of_a_clock_is_in_its_name_size_or_text(name, unit, cells):
     assert {round(value, 6) for value in ends(found).values()} == {3000.0}
     assert noted(found, "is read in units") == ([f"{name} is read in units of {unit:g} s"]
                                                 if unit != 1 else [])  # fmt: skip
+
+
+def test_the_amounts_of_steps_have_the_unit_in_the_name_of_their_column():
+    """A step takes 30 s, written as half a minute; the last of the tenth steps is step 100."""
+    found = audited(study(2, minutes=lambda method, seed, step: 0.5), seconds="sum:minutes")
+    assert {*ends(found).values()} == {3000.0}
+    assert noted(found, "is read in units") == ["sum:minutes is read in units of 60 s"]
 
 
 def test_a_time_that_cannot_be_read_is_said_and_no_other_axis_takes_its_place():

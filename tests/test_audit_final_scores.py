@@ -1,5 +1,8 @@
 """`pods audit` of a table with one row for each run, under headers that no trainer uses."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -42,6 +45,7 @@ def test_the_verdict_is_the_paired_t_test_of_scipy(table, capsys):
     assert f"is {np.mean(OTHER - BASELINE):.2f} points ahead of vanilla" in said
     assert f"(95 % interval {low:.2f} to {high:.2f}, p = {test.pvalue:.2g})" in said
     assert "'Trainer variant' says of which run a row is" in said
+    assert "nothing is compared" not in said  # all hours are equal
 
 
 def test_a_final_score_is_told_once(tmp_path, monkeypatch, capsys):
@@ -54,6 +58,19 @@ def test_a_final_score_is_told_once(tmp_path, monkeypatch, capsys):
     assert said.count("Settled") == 1 and "mean_accuracy" not in said
     assert "\naccuracy in percent at 1 steps: mean over runs" in said
     assert "What is before" not in said
+
+
+def test_the_mean_of_one_score_is_not_printed_beside_it(table, capsys):
+    table([3.0] * 6, [3.0] * 6)
+    text = verdict(capsys)
+    settled = [line for line in text.splitlines() if "points ahead of vanilla" in line]
+    assert [line.partition(":")[0] for line in settled] == ["Over seconds", "Over steps"]
+    assert text.count("Final Held-out correct [%]") == len(settled)
+    assert "mean_accuracy" not in text and "Mean Held-out" not in text
+    content = json.loads(Path("pods-audit/audit.json").read_text())
+    over = content["over"]["steps"]
+    assert over["settings"]["primary_outcome"] == "final_accuracy"
+    assert len(over["verdicts"]) == len(over["decisions"]) == 1
 
 
 def test_hours_that_no_two_runs_share_are_said_and_nothing_is_compared_over_them(table, capsys):

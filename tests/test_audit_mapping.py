@@ -15,11 +15,11 @@ from pods_lab.audit.mapping import (
     check,
     count_columns,
     find_column,
-    propose,
     read_map,
     typed,
     write_map,
 )
+from pods_lab.audit.propose import propose
 
 BOMB = "step: " + "".join(f"&a{i} [" for i in range(3)) + "x" + "]" * 3
 

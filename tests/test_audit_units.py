@@ -7,8 +7,8 @@ from foreign_runs import audited, run_log, study
 from pods import compare
 from pods.analysis.compare.tables import format_tables
 from pods.analysis.compare.text import verdicts
+from pods_lab.audit.axes import axes
 from pods_lab.audit.extras import best_checkpoints, remarks
-from pods_lab.audit.foreign import axes
 from pods_lab.audit.units import unit_of
 
 

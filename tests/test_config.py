@@ -4,6 +4,7 @@ import ast
 import csv
 import dataclasses
 import json
+import os
 import shutil
 from operator import attrgetter
 from pathlib import Path
@@ -251,6 +252,15 @@ def test_a_system_message_that_cannot_be_one_is_refused(tmp_path, content):
     start = f"task.system={file}: must be a text file in UTF-8 with some text and no {{question}}"
     assert str(caught.value).startswith(start)
     assert composed(*overrides, "dry_run=true").task.system == str(file)
+
+
+@pytest.mark.parametrize(
+    "key", ["task.system", "task.path", "task.test_path", "budget.clock_model"])  # fmt: skip
+def test_a_pipe_is_refused_instead_of_waited_for(key, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    task = ("task=jsonl", "model=smollm2_135m", f"task.path={__file__}")
+    with pytest.raises(ConfigError, match=f"^{key}={tmp_path}/pipe: must be "):
+        composed(*task, f"{key}={tmp_path}/pipe")
 
 
 def test_every_file_of_a_model_counts_in_the_order_of_names(tmp_path, monkeypatch):

@@ -351,6 +351,17 @@ def test_a_plan_of_two_machines_or_models_has_two_fits():
         assert found.setting.nunique() == (1 if key in same else 2), key
 
 
+def test_rules_are_settings_of_their_own_if_tokens_were_not_counted():
+    """Imported logs: a rule that makes completions longer would be a cost of n."""
+    runs = runs_of(GRID)
+    for rule, settings in (("max_variance_aliased", 1), ("max_reward", 2)):
+        runs["rule"] = [rule if n == 64 else "all" for n in runs.n]
+        for seeded in (True, False):
+            study = replace(study_of(runs, steps_of(runs)), seeded=seeded)
+            found = plan(study).tables["fit"].setting.nunique()
+            assert found == (1 if seeded else settings), (rule, seeded)
+
+
 def test_a_request_is_checked():
     study = study_of(runs_of(GRID), steps_of(runs_of(GRID)))
     for seconds in (0.0, math.inf, math.nan):

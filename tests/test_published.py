@@ -306,11 +306,11 @@ def test_curves_and_ratio_by_hand(release, tmp_path, monkeypatch):
     made = reproduce.published(accept(monkeypatch, GSM8K, study), study)
     row = reproduce.speed_up(made)
     # 99 % of 1000: GRPO is there at 2 h 30 min, GRPO-PODS at 1 h 30 min, since 989 is not enough
-    assert (row["baseline_seconds"], row["seconds"]) == (9000, 5400)
-    assert row["ratio"] == pytest.approx(5 / 3)
+    assert (row.baseline_seconds, row.seconds) == (9000, 5400)
+    assert row.ratio == pytest.approx(5 / 3)
     text = "\n".join(reproduce.lines(GSM8K, made, "these"))
     assert "the paper 2.00" in text and "by the authors' rule 1.67" in text
-    drawn = drawing(GSM8K, [("these", made)])
+    drawn = drawing(GSM8K, {"these": made})
     points = drawn.table[drawn.table.arm == "GRPO-PODS"]
     assert points.seconds.tolist() == [1800.0 * k for k in range(1, 13)]
     assert points["mean"].iloc[-1] == pytest.approx(1100 / 1319)
@@ -375,7 +375,7 @@ def test_the_papers_ratios(tmp_path):
         made = reproduce.published(figure, studies[figure.family])
         left_out[name] = len(reproduce.irregular(made.study))
         if figure.ratio is not None:
-            ratios[name] = round(reproduce.speed_up(made)["ratio"], 2)
+            ratios[name] = round(reproduce.speed_up(made).ratio, 2)
     assert ratios == {"gsm8k": 2.0, "math": 2.0, "llama": 3.0, "h100s": 1.71, "a100s": 1.75}
     assert left_out == dict.fromkeys(FIGURES, 0) | {"llama": 1, "m-scaling": 2, "a100s": 2}
     steps = studies["h100s"].evaluations
@@ -390,9 +390,9 @@ def test_the_authors_rule_by_hand():
     baseline = [curve([(0, 0.1), (2, 0.60), (4, 0.685), (6, 0.7)], "grpo 16→16")]
     grid, arms = np.array([2.0, 4.0, 6.0]), {"a": baseline, "b": arm}
     row = reproduce.speed_up(reproduce.Reproduction(None, {}, arms, grid))
-    assert row["ratio"] == 3.0 and row["target"] == pytest.approx(0.693)
+    assert row.ratio == 3.0 and row.target == pytest.approx(0.693)
     apart = [curve([(0, 0.1), (2, 0.70), (4.5, 0.6), (6, 0.8)])]
     grid, arms = np.arange(0.5, 6.1, 0.5), {"a": baseline, "b": apart}
     row = reproduce.speed_up(reproduce.Reproduction(None, {}, arms, grid))
     # the evaluation at 2 s is the nearest one to 1.5 s, that at 6 s to 5.5 s; 1 s is as far from 0
-    assert (row["seconds"], row["baseline_seconds"]) == (1.5, 5.5)
+    assert (row.seconds, row.baseline_seconds) == (1.5, 5.5)

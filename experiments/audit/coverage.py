@@ -19,7 +19,8 @@ from pods.analysis.compare.compare import compare
 from pods_lab.audit.extras import decisions
 from pods_lab.audit.foreign import study_of
 from pods_lab.audit.formats import Log
-from pods_lab.audit.mapping import check, propose
+from pods_lab.audit.mapping import check
+from pods_lab.audit.propose import propose
 
 STUDIES = 500
 COARSE_STUDIES = 200

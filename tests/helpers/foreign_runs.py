@@ -8,7 +8,8 @@ import numpy as np
 
 from pods_lab.audit.foreign import Audited, study_of
 from pods_lab.audit.formats import Log, Row
-from pods_lab.audit.mapping import check, propose, typed
+from pods_lab.audit.mapping import check, typed
+from pods_lab.audit.propose import propose
 
 LIFT = {"grpo": 0.0, "pods": 0.1}  # of the accuracy of each method, at all steps
 

@@ -12,11 +12,12 @@ A clock that runs backwards elsewhere is not used.
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from pods.system.text import duration
-from pods_lab.audit.mapping import SUM
+from pods_lab.audit.mapping import adds_up, column_of
 from pods_lab.audit.records import SINCE_1970, Floats, Notes, Records
 
 PAUSE = 5.0  # times the usual interval; steps of one run hardly differ by more than two
@@ -33,55 +34,74 @@ NAMED_UNITS = {
 
 def set_clocks(all_records: Sequence[Records], source: str | None, notes: Notes) -> None:
     """Turn the seconds of all runs, as recorded, into training seconds since their start."""
-    factor = unit_in_name(source or "")
+    factor = unit_in_name(column_of(source))
     if factor != 1.0:
         notes.setdefault(f"{source} is read in units of {factor:g} s", [])
-    paces = [_usual_pace(records, source) for records in all_records]
-    known = [pace for pace in paces if np.isfinite(pace)]
-    typical = float(np.median(known)) if known else np.nan
-    for records, pace in zip(all_records, paces, strict=True):
-        usual = pace if np.isfinite(pace) else typical
-        records.seconds = factor * _training_seconds(records, source, usual, factor, notes)
+
+    paces = np.array([_usual_pace(records, source) for records in all_records])
+    is_known = np.isfinite(paces)
+    if is_known.any():
+        paces[~is_known] = np.median(paces[is_known])
+    for records, pace in zip(all_records, paces.tolist(), strict=True):
+        records.seconds = factor * _training_seconds(records, source, pace, factor, notes)
 
 
 def set_tokens(records: Records, source: str | None, notes: Notes) -> None:
     """Turn the tokens of a run, as recorded, into tokens since its start."""
-    known = np.isfinite(records.tokens)
-    if not known.any():
+    is_known = np.isfinite(records.tokens)
+    if not is_known.any():
         return
-    steps, amounts = records.steps[known], records.tokens[known]
-    if (source or "").startswith(SUM):
+    steps = records.steps[is_known]
+    amounts = records.tokens[is_known]
+    if adds_up(source):
         amounts = np.cumsum(amounts * _spans(steps))
     elif _runs_backwards(records, "tokens", np.diff(amounts), steps, notes):
         return
     records.tokens = _at_steps(records.steps, steps, amounts)
 
 
-def drop_without_common_span(records: Sequence[Records], key: str) -> list[str]:
+class _Span(NamedTuple):
+    """Of one run the seconds or tokens at its first and last score."""
+
+    run: str
+    first: float
+    last: float
+
+
+def drop_without_common_span(all_records: Sequence[Records], key: str) -> list[str]:
     """Forget the times or tokens of all runs if no span of them is covered by all; say so.
 
     So it is with one final score for each run, after unequal times: at equal time there is then
     nothing to compare.
     """
     spans = []
-    for one in records:
-        values = getattr(one, key)[np.isfinite(one.scores)]
-        values = values[np.isfinite(values)]
-        if len(values):
-            spans.append((values.min(), values.max(), one.run))
+    for records in all_records:
+        span = _span(records, key)
+        if span is not None:
+            spans.append(span)
     if not spans:
         return []
-
-    first, _, late = max(spans)
-    last, early = min((end, run) for _, end, run in spans)
-    if first <= last:
+    latest = max(spans, key=lambda span: span.first)
+    earliest = min(spans, key=lambda span: span.last)
+    if latest.first <= earliest.last:
         return []
-    for one in records:
-        setattr(one, key, np.full(len(one.steps), np.nan))
+
+    for records in all_records:
+        setattr(records, key, np.full(len(records.steps), np.nan))
     return [
-        f"nothing is compared over {key}, since no span of them is covered by all runs: {early} "
-        f"ends at {last:,.6g}, and the first score of {late} is at {first:,.6g}"
+        f"nothing is compared over {key}, since no span of them is covered by all runs: "
+        f"{earliest.run} ends at {earliest.last:,.6g}, and the first score of {latest.run} is at "
+        f"{latest.first:,.6g}"
     ]
+
+
+def _span(records: Records, key: str) -> _Span | None:
+    """Return the times or tokens between a run's first and last score; None: it has none."""
+    amounts = getattr(records, key)[np.isfinite(records.scores)]
+    amounts = amounts[np.isfinite(amounts)]
+    if not len(amounts):
+        return None
+    return _Span(records.run, first=amounts.min(), last=amounts.max())
 
 
 def unit_in_name(source: str) -> float:
@@ -104,28 +124,51 @@ def _spans(steps: Floats) -> Floats:
     return np.diff(steps, prepend=steps[0] - max(steps[0], 1.0))
 
 
-def _intervals(records: Records, source: str | None) -> tuple[Floats, Floats, Floats]:
-    """Return steps (K,) of the records with a time, steps between them, and seconds between them.
+class _Intervals(NamedTuple):
+    """The K records of a run that have a time: arrays (K,)."""
 
-    The first interval is NaN if the time is one of day, since nothing says when the run began.
-    """
-    known = np.isfinite(records.seconds)
-    steps, times = records.steps[known], records.seconds[known]
-    spans = _spans(steps) if len(steps) else steps
-    if (source or "").startswith(SUM):
-        return steps, spans, times * spans
-    if len(times) and times.min() > SINCE_1970:
-        divisor = next((d for size, d in SMALLEST_UNIT.items() if times.min() > size), 1.0)
-        return steps, spans, np.diff(times, prepend=np.nan) / divisor
-    return steps, spans, np.diff(times, prepend=0.0)
+    steps: Floats
+    spans: Floats
+    """Steps since the record before."""
+    seconds: Floats
+    """As recorded, since the record before; the first is NaN if the time is one of day, since
+    nothing says when the run began."""
+
+
+def _intervals(records: Records, source: str | None) -> _Intervals:
+    """Read the time between records, which is told as amounts or as a time so far or of day."""
+    is_known = np.isfinite(records.seconds)
+    steps = records.steps[is_known]
+    times = records.seconds[is_known]
+    if not len(steps):
+        return _Intervals(steps, steps, times)
+
+    spans = _spans(steps)
+    if adds_up(source):
+        return _Intervals(steps, spans, times * spans)
+    if times.min() > SINCE_1970:
+        seconds = np.diff(times, prepend=np.nan) / _units_per_second(times.min())
+        return _Intervals(steps, spans, seconds)
+    return _Intervals(steps, spans, np.diff(times, prepend=0.0))
+
+
+def _units_per_second(time_of_day: float) -> float:
+    """Tell by the size of a time of day whether it is in ns, us, ms or s."""
+    for size, units in SMALLEST_UNIT.items():
+        if time_of_day > size:
+            return units
+    return 1.0
 
 
 def _usual_pace(records: Records, source: str | None) -> float:
     """Return the lower median of a run's seconds per step; NaN: it has less than two intervals."""
-    _, spans, intervals = _intervals(records, source)
-    paces = np.sort((intervals / np.maximum(spans, 1e-9))[1:])
+    _, spans, seconds = _intervals(records, source)
+    paces = seconds / np.maximum(spans, 1e-9)
+    paces = np.sort(paces[1:])
     paces = paces[paces >= 0]
-    return float(paces[(len(paces) - 1) // 2]) if len(paces) > 1 else np.nan
+    if len(paces) < 2:
+        return np.nan
+    return float(paces[(len(paces) - 1) // 2])
 
 
 def _training_seconds(
@@ -147,12 +190,14 @@ def _training_seconds(
             notes.setdefault(note, []).append(f"{records.run} ({seconds})")
         if np.isnan(intervals[0]):
             return np.full(len(records.steps), np.nan)  # one record: no pace
+
     attempts = records.attempts[np.isfinite(records.seconds)]
-    resumed = np.diff(attempts, prepend=attempts[0]) > 0
-    restarts = resumed & ((intervals < 0) | (intervals > RESUMED * expected))
-    intervals = np.where(restarts, expected, intervals)
+    is_resumed = np.diff(attempts, prepend=attempts[0]) > 0
+    is_odd = (intervals < 0) | (intervals > RESUMED * expected)
+    intervals = np.where(is_resumed & is_odd, expected, intervals)
     if _runs_backwards(records, "seconds", intervals[1:], steps, notes):
         return np.full(len(records.steps), np.nan)
+
     intervals = _without_pauses(records.run, steps, intervals, expected, factor, notes)
     return _at_steps(records.steps, steps, np.cumsum(intervals))
 
@@ -168,6 +213,7 @@ def _without_pauses(
         note = "intervals many times the usual one, so regular that they count as training"
         notes.setdefault(note, []).append(f"{run} ({long.sum()} of {len(intervals)})")
         return intervals
+
     lost = _amount(factor * float((intervals - expected)[long].sum()))
     first = int(np.flatnonzero(long)[0])
     place = f"after step {steps[first - 1]:g}" if first else f"until step {steps[0]:g}"
@@ -179,7 +225,7 @@ def _without_pauses(
 def _runs_backwards(
     records: Records, key: str, intervals: Floats, steps: Floats, notes: Notes
 ) -> bool:
-    """Whether an amount falls from a step to the next, which is noted; it is then NaN."""
+    """Return whether an amount falls from a step to the next, which is noted; it is then NaN."""
     back = np.flatnonzero(intervals < 0)
     if not len(back):
         return False
@@ -189,13 +235,15 @@ def _runs_backwards(
     return True
 
 
-def _at_steps(steps: Floats, known: Floats, amounts: Floats) -> Floats:
-    """Return amounts at all (P,) steps: between records on a line, after the last one as there.
+def _at_steps(steps: Floats, recorded: Floats, amounts: Floats) -> Floats:
+    """Return amounts at all (P,) steps, of (K,) recorded ones: on a line between them, level after.
+
 
     Nothing was trained at step 0; before the first record it is otherwise NaN.
     """
-    found = np.interp(steps, known, amounts, left=np.nan)
-    return np.where(np.isnan(found) & (steps == 0), 0.0, found)
+    values = np.interp(steps, recorded, amounts, left=np.nan)
+    is_start = np.isnan(values) & (steps == 0)
+    return np.where(is_start, 0.0, values)
 
 
 def _amount(seconds: float) -> str:

@@ -7,8 +7,10 @@ from pathlib import Path
 from pods_lab.audit.formats import Log, Row, content
 from pods_lab.audit.values import number
 
-VERL = re.compile(r"\bstep:(\d{1,18}) - (.*)")
-PRIME_RL = re.compile(r"\bStep (\d{1,18}) \| (.*)")  # Step 3 | Time: 2.5s | Reward: 0.25
+VERL = re.compile(r"\bstep:(?P<step>\d{1,18}) - (?P<metrics>.*)")
+PRIME_RL = re.compile(
+    r"\bStep (?P<step>\d{1,18}) \| (?P<metrics>.*)"
+)  # Step 3 | Time: 2.5s | Reward: 0.25
 VALUE = re.compile(r"np\.|tensor\(|-?\d|nan|-?inf|True|False")  # how one begins
 NUMBER = re.compile(r"(?:np\.\w+\(|tensor\()?(-?(?:\d[\d,]*(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf))")
 
@@ -18,11 +20,14 @@ def console(path: Path) -> Iterator[Log]:
     rows = []
     for line in content(path).decode(errors="replace").splitlines():
         verl = VERL.search(line)
-        other = None if verl else PRIME_RL.search(line)
         if verl:
-            rows.append({"step": int(verl[1])} | _numbers(_whole_names(verl[2])))
-        elif other:
-            rows.append({"step": int(other[1])} | _numbers(other[2].split("|")))
+            numbers = _numbers(_whole_names(verl["metrics"]))
+            rows.append({"step": int(verl["step"])} | numbers)
+            continue
+        prime_rl = PRIME_RL.search(line)
+        if prime_rl:
+            numbers = _numbers(prime_rl["metrics"].split("|"))
+            rows.append({"step": int(prime_rl["step"])} | numbers)
     yield Log("", path, rows)
 
 

@@ -15,8 +15,9 @@ from pods.analysis.loading.study import Study
 from pods.analysis.numbers.tables import Tables, readable, tables
 from pods.analysis.report import write_report
 from pods.analysis.writing import write_csv, write_json
+from pods_lab.audit.axes import X, axes, short
 from pods_lab.audit.extras import best_checkpoints, decisions, remarks
-from pods_lab.audit.foreign import Audited, X, axes, short
+from pods_lab.audit.foreign import Audited
 from pods_lab.audit.mapping import Mapping
 from pods_lab.audit.own_output import MARK, is_mark
 
@@ -26,9 +27,11 @@ DRAWN = 20_000  # points of single runs that a figure shows
 
 def check_folder(folder: Path) -> None:
     """Raise a ValueError if a folder has other things than an audit in it."""
-    if folder.exists() and not folder.is_dir():
+    if not folder.exists():
+        return
+    if not folder.is_dir():
         raise ValueError(f"out={folder}: must be a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not is_mark(folder / MARK):
+    if any(folder.iterdir()) and not is_mark(folder / MARK):
         raise ValueError(f"out={folder}: must be a new folder or that of an audit; --out names one")
 
 
@@ -51,8 +54,9 @@ class _Part:
         """The ranking, if there is one, and a sentence per contrast and outcome."""
         if self.comparison is None:
             return []
-        lines = [ranking_verdict(self.comparison), *decisions(self.comparison)]
-        return [line for line in lines if line]
+        lines = list(decisions(self.comparison))
+        ranking = ranking_verdict(self.comparison)
+        return [ranking, *lines] if ranking else lines
 
 
 def write(
@@ -67,55 +71,66 @@ def write(
     levels = _targets(targets, mapping, study)
     _mark(folder, about, study)
     best = best_checkpoints(study)
-    said = [*audited.notes, *remarks(study, best)]
-    names = study.evaluations.series.unique()
-    if len(names) == 1:
-        said.insert(0, f"{names[0]} is the only method: nothing to compare")
+    sentences = audited.notes + list(remarks(study, best))
+    methods = study.evaluations.series.unique()
+    if len(methods) == 1:
+        sentences.insert(0, f"{methods[0]} is the only method: nothing to compare")
 
     parts = []
-    for one in axes(replace(study, missing=short(study.missing))):
-        found = _compare(one, mapping, levels) if len(names) > 1 else None
-        made = tables(one)
-        parts.append(_Part(one, made, found, specs.accuracy(_thin(one), made)))
-    for place, part in enumerate(parts):
-        _write_tables(part, folder / f"over_{part.over}" if place else folder)
+    for over in axes(replace(study, missing=short(study.missing))):
+        parts.append(_part(over, mapping, levels))
+    first = parts[0]
+    _write_tables(first, folder)
+    for part in parts[1:]:
+        _write_tables(part, folder / f"over_{part.over}")
     write_csv(folder / "best_checkpoints.csv", best, study)
     write_csv(folder / "left_out.csv", pd.DataFrame({"left_out": study.missing}), study)
     write_csv(folder / "audited_runs.csv", audited.table, study)
 
-    first = parts[0]
-    verdicts = [f"Over {part.over}: {line}" for part in parts for line in part.decisions]
-    lead = [*verdicts, *said, *about["took"]]
+    verdicts = []
+    for part in parts:
+        verdicts += [f"Over {part.over}: {line}" for line in part.decisions]
     specs.write(first.figure, first.study, folder)
-    more = [part.figure for part in parts[1:]]
+    later_figures = [part.figure for part in parts[1:]]
+    lead = verdicts + sentences + about["took"]
     page = folder / "report.html"
-    write_report(_thin(first.study), first.tables, page, lead, first.comparison, more)
+    write_report(_thin(first.study), first.tables, page, lead, first.comparison, later_figures)
 
-    content = _content(audited, about, said, parts, best)
+    content = _content(audited, about, sentences, parts, best)
     write_json(folder / MARK, content)
-    return [*verdicts, "", *said, "", *about["took"], "", *_table_and_caveats(first)], content
+    lines = [*verdicts, "", *sentences, "", *about["took"], "", *_table_and_caveats(first)]
+    return lines, content
+
+
+def _part(study: Study, mapping: Mapping, targets: Sequence[float] | None) -> _Part:
+    """Make the tables and the figure over one x, and compare the methods if there are several."""
+    comparison = None
+    if study.evaluations.series.nunique() > 1:
+        comparison = _compare(study, mapping, targets)
+    study_tables = tables(study)
+    figure = specs.accuracy(_thin(study), study_tables)
+    return _Part(study, study_tables, comparison, figure)
 
 
 def _content(
     audited: Audited,
     about: dict[str, Any],
-    said: Sequence[str],
+    sentences: Sequence[str],
     parts: Sequence[_Part],
     best: pd.DataFrame,
 ) -> dict[str, Any]:
     """Return what `--json` prints and the record of the audit holds."""
-    return {
-        **about,
-        "sentences": list(said),
+    over = {}
+    for part in parts:
+        if part.comparison:
+            over[part.over] = {"decisions": part.decisions} | findings(part.comparison)
+    return about | {
+        "sentences": list(sentences),
         "notes": audited.notes,
         "runs": _records(audited.table),
         "best_checkpoints": _records(best),
         "left_out": audited.study.missing,
-        "over": {
-            part.over: {"decisions": part.decisions, **findings(part.comparison)}
-            for part in parts
-            if part.comparison
-        },
+        "over": over,
     }
 
 
@@ -136,14 +151,16 @@ def _targets(targets: Sequence[float] | None, mapping: Mapping, study: Study) ->
         return None
     if mapping.unit == "score":
         raise ValueError("target: must be of a score that is a share or a percent (unit: ...)")
-    most = study.evaluations.accuracy.max()
-    lowest = study.evaluations.accuracy.min()
+    if mapping.unit == "share":
+        return list(targets)
+
+    lowest = 100 * study.evaluations.accuracy.min()
+    highest = 100 * study.evaluations.accuracy.max()
     for target in targets:
-        if mapping.unit == "percent" and target <= 1 < 100 * lowest:
-            shown = f"{100 * lowest:g} to {100 * most:g} %"
+        if target <= 1 < lowest:
+            shown = f"{lowest:g} to {highest:g} %"
             raise ValueError(f"target={target:g}: must be in percent, as the scores are ({shown})")
-    scale = 0.01 if mapping.unit == "percent" else 1.0
-    return [scale * target for target in targets]
+    return [0.01 * target for target in targets]
 
 
 def _compare(study: Study, mapping: Mapping, targets: Sequence[float] | None) -> Comparison:
@@ -152,8 +169,8 @@ def _compare(study: Study, mapping: Mapping, targets: Sequence[float] | None) ->
     99 % of a peak means nothing for a score whose zero is arbitrary.
     """
     if mapping.unit == "score":
-        found = compare(study, targets=[], draws=1)
-        return replace(found, speedups=found.speedups[:0])
+        comparison = compare(study, targets=[], draws=1)
+        return replace(comparison, speedups=comparison.speedups[:0])
     draws = DRAWS if len(study.complete) <= MANY_RUNS else DRAWS // 5
     return compare(study, targets=targets, draws=draws)
 
@@ -161,17 +178,13 @@ def _compare(study: Study, mapping: Mapping, targets: Sequence[float] | None) ->
 def _mark(folder: Path, about: dict[str, Any], study: Study) -> None:
     """Mark a folder as the output of an audit, before anything else is written into it."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / MARK, {**about, "left_out": study.missing, "over": {}})
+    write_json(folder / MARK, about | {"left_out": study.missing, "over": {}})
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table for JSON, which has no NaN."""
-    columns = {str(name): table[name].tolist() for name in table}
-    rows = []
-    for index in range(len(table)):
-        row = {name: cells[index] for name, cells in columns.items()}
-        rows.append({name: None if pd.isna(cell) else cell for name, cell in row.items()})
-    return rows
+    filled = table.astype(object).where(table.notna(), None)
+    return [{str(name): row[name] for name in row} for row in filled.to_dict("records")]
 
 
 def _write_tables(part: _Part, folder: Path) -> None:
@@ -193,5 +206,5 @@ def _thin(study: Study) -> Study:
     """Leave of each run the points that a figure can show."""
     rows = study.evaluations
     step = max(1, len(rows) // DRAWN)
-    first = rows.groupby("run", observed=True).cumcount() % step == 0
-    return replace(study, evaluations=rows[first])
+    is_shown = rows.groupby("run", observed=True).cumcount() % step == 0
+    return replace(study, evaluations=rows[is_shown])

@@ -11,17 +11,15 @@ import pandas as pd
 from pods.analysis.loading.imports import Imported
 from pods.analysis.loading.study import Study
 from pods_lab.audit.clocks import drop_without_common_span, set_clocks, set_tokens
-from pods_lab.audit.formats import Log
-from pods_lab.audit.labels import labels
-from pods_lab.audit.left_out import called, some, unusable
-from pods_lab.audit.lines import READERS
-from pods_lab.audit.mapping import SUM, Mapping
-from pods_lab.audit.records import Notes, Records, read_records
+from pods_lab.audit.formats import Log, some
+from pods_lab.audit.labels import LabelledRuns, label_runs, read_seeds
+from pods_lab.audit.left_out import unusable
+from pods_lab.audit.lines import LONGEST_CELL, READERS
+from pods_lab.audit.mapping import Mapping, column_of
+from pods_lab.audit.records import Floats, Notes, Records, read_records
 
-X = {"train_seconds": "seconds", "steps": "steps", "tokens": "tokens"}  # the fairest first
 SHOWN = 12  # lines on what was left out
 MOST_METHODS = 30  # more are runs whose methods were not told, and every two are compared
-LARGEST_SEED = 2**53
 
 
 @dataclass(frozen=True)
@@ -53,45 +51,59 @@ def study_of(
     A ValueError says that no run is left, that a chosen column cannot be read, or that there is
     no such baseline.
     """
-    logs, runs, nameless = _labelled(logs, mapping)
+    labelled = label_runs(logs, mapping)
+    logs = labelled.logs
     records, notes = _records(logs, mapping, given)
-    runs, seeded, about_seeds = _seeds(runs, mapping)
-    notes += about_seeds
+    seeds = read_seeds(labelled.runs, mapping)
+    runs = seeds.runs
+    notes += seeds.notes
     if len(runs) == runs.series.nunique() > 1:
         notes.append(
             "each method has one run: `--by path:REGEX` with a group can read the method from names"
         )
+
     reasons = unusable(runs, logs, records, mapping.score or "")
-    missing = [*left_out, *(f"{log.name}: {fault}" for log in logs for fault in log.faults)]
-    missing += [f"{run}: has no method" for run in nameless]
-    missing += [f"{one.run}: {fault}" for one in records for fault in one.faults]
+    missing = list(left_out) + _faults(labelled, records)
     missing += [f"{run}: {reason}" for run, reason in reasons.items()]
     runs["complete"] = ~runs.run.isin(reasons)
     _check_methods(list(runs.series[runs.complete].unique()), mapping, missing)
-    complete = [one for one in records if one.run not in reasons]
+
+    complete = [run_records for run_records in records if run_records.run not in reasons]
     for key in ("seconds", "tokens"):
         notes += drop_without_common_span(complete, key)
-
     table = _table(logs, runs, records, mapping, reasons)
-    extra = ["run", "file", "unit", "first_step", "last_step", "end_seconds", "left_out"]
-    beside = table.rename(columns={"seconds": "end_seconds"})[extra]
-    runs = runs.merge(beside, on="run").sort_values(["series", "seed"], kind="stable")
+    columns = ["run", "file", "unit", "first_step", "last_step", "end_seconds", "left_out"]
+    ends = table.rename(columns={"seconds": "end_seconds"})[columns]
+    runs = runs.merge(ends, on="run").sort_values(["series", "seed"], kind="stable")
     study = _study(runs, records, mapping, missing, "; ".join(notes))
-    return Audited(replace(study, seeded=seeded), table, notes)
+    return Audited(replace(study, seeded=seeds.pair_runs), table, notes)
+
+
+def _faults(labelled: LabelledRuns, all_records: Sequence[Records]) -> list[str]:
+    """Say what of runs is left out, and which runs have no method."""
+    lines = []
+    for log in labelled.logs:
+        lines += [f"{log.name}: {fault}" for fault in log.faults]
+    lines += [f"{run}: has no method" for run in labelled.nameless]
+    for records in all_records:
+        lines += [f"{records.run}: {fault}" for fault in records.faults]
+    return lines
 
 
 def _records(
     logs: Sequence[Log], mapping: Mapping, given: Collection[str]
 ) -> tuple[list[Records], list[str]]:
     """Read the records of all runs, with training seconds, and say what was done to them."""
-    noted: Notes = {}
-    records = [read_records(log, mapping, noted) for log in logs]
-    notes = _unreadable(logs, records, mapping, given)
-    set_clocks(records, mapping.seconds, noted)
-    for one in records:
-        set_tokens(one, mapping.tokens, noted)
-    notes += [f"{note}: {some(runs)}" if runs else note for note, runs in noted.items()]
-    return records, [*notes, *called(logs)]
+    runs_by_note: Notes = {}
+    all_records = [read_records(log, mapping, runs_by_note) for log in logs]
+    notes = _unreadable(logs, all_records, mapping, given)
+    set_clocks(all_records, mapping.seconds, runs_by_note)
+    for records in all_records:
+        set_tokens(records, mapping.tokens, runs_by_note)
+
+    for note, runs in runs_by_note.items():
+        notes.append(f"{note}: {some(runs)}" if runs else note)
+    return all_records, notes
 
 
 def _study(
@@ -121,45 +133,9 @@ def _study(
     )
 
 
-def _labelled(logs: Sequence[Log], mapping: Mapping) -> tuple[list[Log], pd.DataFrame, list[str]]:
-    """Return the logs with a method, a table of them, and the names of the others."""
-    runs = pd.DataFrame({
-        "run": [log.name for log in logs],
-        "machine": [log.machine for log in logs],
-        "series": labels(logs, "method", mapping.method),
-        "seed": labels(logs, "seed", mapping.seed),
-        "test_set": labels(logs, "test_set", mapping.test_set),
-    }, dtype=object)  # fmt: skip
-    has_method = runs.series.notna()
-    if not has_method.any():
-        raise ValueError(f"method={mapping.method}: no run has it")
-    named = [log for log, has in zip(logs, has_method, strict=True) if has]
-    nameless = sorted(runs.run[~has_method])
-    runs = runs[has_method].reset_index(drop=True)
-    runs = runs.assign(series=runs.series.astype(str), rule="", n=np.nan, m=np.nan, settings="")
-    return named, runs.assign(arm=runs.series), nameless
-
-
-def _seeds(runs: pd.DataFrame, mapping: Mapping) -> tuple[pd.DataFrame, bool, list[str]]:
-    """Return the runs with whole numbers as seeds, whether these pair runs, and what to say.
-
-    If a run has no seed, runs of a method are numbered instead.
-    """
-    numbers = pd.to_numeric(runs.seed, errors="coerce").astype(float)
-    whole = (numbers == np.floor(numbers)) & (numbers.abs() <= LARGEST_SEED)
-    if whole.all():
-        return runs.assign(seed=numbers.astype(int)), True, []
-    said = [f"{(~whole).sum()} of {len(runs)} runs have no seed, so none is paired"]
-    texts = runs[~whole & runs.seed.notna()]
-    if len(texts):
-        first = texts.iloc[0]
-        said.append(f"seed={mapping.seed}: {str(first.seed)[:40]!r} of {first.run} is no number")
-    return runs.assign(seed=runs.groupby("series").cumcount()), False, said
-
-
 def _unreadable(
     logs: Sequence[Log],
-    records: Sequence[Records],
+    all_records: Sequence[Records],
     mapping: Mapping,
     given: Collection[str],
 ) -> list[str]:
@@ -167,27 +143,40 @@ def _unreadable(
     lines = []
     for key in ("seconds", "tokens"):
         source = getattr(mapping, key)
-        if source is None or any(np.isfinite(getattr(one, key)).any() for one in records):
+        if source is None:
             continue
-        column = source.removeprefix(SUM)
-        cells = [row[column] for log in logs for row in log.rows if row.get(column) is not None]
-        if any(math.isfinite(READERS[key](cell)) for cell in cells):
-            continue  # it can be read, and is not used for a reason that is said elsewhere
-        what = "a time, such as 30.5 or 00:05:00" if key == "seconds" else "a number"
-        example = f": {str(cells[0])[:40]!r} is none" if cells else ""
-        line = f"{key}={source}: no value is {what}{example}, so nothing is compared over {key}"
-        if key in given:
+        if any(np.isfinite(getattr(records, key)).any() for records in all_records):
+            continue
+        line = _unreadable_line(logs, key, source)
+        if line and key in given:
             raise ValueError(line)
-        lines.append(line)
+        if line:
+            lines.append(line)
     return lines
+
+
+def _unreadable_line(logs: Sequence[Log], key: str, source: str) -> str:
+    """Say that no cell of a time or of tokens can be read; empty: some can.
+
+    Those are not used for a reason that is said elsewhere.
+    """
+    cells = []
+    for log in logs:
+        cells += log.cells(column_of(source))
+    if any(math.isfinite(READERS[key](cell)) for cell in cells):
+        return ""
+    kind = "a time, such as 30.5 or 00:05:00" if key == "seconds" else "a number"
+    example = f": {str(cells[0])[:LONGEST_CELL]!r} is none" if cells else ""
+    return f"{key}={source}: no value is {kind}{example}, so nothing is compared over {key}"
 
 
 def _check_methods(used: Sequence[str], mapping: Mapping, missing: Sequence[str]) -> None:
     """Raise a ValueError if no run is left, or these methods are too many or lack the baseline."""
     if not used:
-        more = len(missing) - SHOWN
-        lines = [*missing[:SHOWN], *([f"and {more} more such lines"] if more > 0 else [])]
-        raise ValueError("\n".join(["no run can be used", *lines]))
+        lines = ["no run can be used", *missing[:SHOWN]]
+        if len(missing) > SHOWN:
+            lines.append(f"and {len(missing) - SHOWN} more such lines")
+        raise ValueError("\n".join(lines))
     if len(used) > MOST_METHODS:
         fewer = f"--by config:KEY, column:NAME or path:REGEX must make {MOST_METHODS} at most"
         raise ValueError(f"method={mapping.method}: makes {len(used)} methods: {fewer}")
@@ -198,22 +187,24 @@ def _check_methods(used: Sequence[str], mapping: Mapping, missing: Sequence[str]
 def _points(records: Sequence[Records], mapping: Mapping) -> pd.DataFrame:
     """Make one row per (run, step with a score); a percent becomes a share."""
     scale = 0.01 if mapping.unit == "percent" else 1.0
-    parts = [np.isfinite(one.scores) for one in records]
-    counts = [int(scored.sum()) for scored in parts]
-    codes = np.repeat(np.arange(len(records)), counts)
-    names = pd.Index([one.run for one in records])
-    chosen = list(zip(records, parts, strict=True))
-    steps = np.concatenate([one.steps[scored] for one, scored in chosen])
-    return pd.DataFrame({
-        "run": pd.Categorical.from_codes(codes, names),
-        "step": steps,
-        "accuracy": scale * np.concatenate([one.scores[scored] for one, scored in chosen]),
-        "train_seconds": np.concatenate([one.seconds[scored] for one, scored in chosen]),
-        "tokens": np.concatenate([one.tokens[scored] for one, scored in chosen]),
-        "steps": steps,
-        "repeats": mapping.repeats,
-        "questions": mapping.questions or np.nan,
-    })  # fmt: skip
+    names = ["step", "accuracy", "train_seconds", "tokens"]
+    parts: dict[str, list[Floats]] = {name: [] for name in names}
+    counts = []
+    for run in records:
+        scored = np.isfinite(run.scores)
+        counts.append(int(scored.sum()))
+        parts["step"].append(run.steps[scored])
+        parts["accuracy"].append(scale * run.scores[scored])
+        parts["train_seconds"].append(run.seconds[scored])
+        parts["tokens"].append(run.tokens[scored])
+
+    run_numbers = np.repeat(np.arange(len(records)), counts)
+    runs = pd.Categorical.from_codes(run_numbers, pd.Index([run.run for run in records]))
+    columns = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    points = pd.DataFrame({"run": runs} | columns)
+    return points.assign(
+        steps=points.step, repeats=mapping.repeats, questions=mapping.questions or np.nan
+    )
 
 
 def _table(
@@ -226,25 +217,33 @@ def _table(
     """Make one row per run, as `Audited` says."""
     rows = []
     labelled = zip(runs.series, runs.seed, strict=True)
-    for log, (method, seed), one in zip(logs, labelled, records, strict=True):
-        known = {"seconds": one.seconds, "steps": one.steps, "tokens": one.tokens}
-        scored = np.flatnonzero(np.isfinite(one.scores))
-        rows.append(
-            {
-                "run": log.name,
-                "file": str(log.path),
-                "method": method,
-                "seed": seed,
-                "score": mapping.score,
-                "unit": mapping.unit,
-                "axes": ", ".join(x for x, amounts in known.items() if np.isfinite(amounts).any()),
-                "first_step": one.steps[scored[0]] if len(scored) else np.nan,
-                "last_step": one.steps[scored[-1]] if len(scored) else np.nan,
-                "seconds": one.seconds[scored[-1]] if len(scored) else np.nan,
-                "left_out": reasons.get(log.name, ""),
-            }
-        )
+    for log, (method, seed), run in zip(logs, labelled, records, strict=True):
+        row = {
+            "run": log.name,
+            "file": str(log.path),
+            "method": method,
+            "seed": seed,
+            "score": mapping.score,
+            "unit": mapping.unit,
+            "axes": ", ".join(_axes_of(run)),
+            "first_step": np.nan,
+            "last_step": np.nan,
+            "seconds": np.nan,
+            "left_out": reasons.get(log.name, ""),
+        }
+        scored = np.flatnonzero(np.isfinite(run.scores))
+        if len(scored):
+            row["first_step"] = run.steps[scored[0]]
+            row["last_step"] = run.steps[scored[-1]]
+            row["seconds"] = run.seconds[scored[-1]]
+        rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _axes_of(run: Records) -> list[str]:
+    """Return the x over which a run has points."""
+    amounts = {"seconds": run.seconds, "steps": run.steps, "tokens": run.tokens}
+    return [x for x, values in amounts.items() if np.isfinite(values).any()]
 
 
 def _described(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
@@ -258,7 +257,8 @@ def _described(runs: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
 
 def _machines(runs: pd.DataFrame) -> list[str]:
     """Name the machines that the logs name."""
-    return sorted({*runs.machine} - {""}) or ["a machine that the logs do not name"]
+    names = set(runs.machine) - {""}
+    return sorted(names) or ["a machine that the logs do not name"]
 
 
 def _inconsistent(runs: pd.DataFrame) -> Iterator[str]:
@@ -268,23 +268,3 @@ def _inconsistent(runs: pd.DataFrame) -> Iterator[str]:
         named = ", ".join(f"{name} ({count} runs)" for name, count in counts.most_common(5))
         if len(counts) > 1:
             yield f"different {title}: {named}"
-
-
-def axes(study: Study) -> Iterator[Study]:
-    """Yield the study over each x that was recorded, the fairest one that all runs have first."""
-    rows = study.evaluations
-    several = rows.series.nunique() > 1
-    known = {x: rows[rows[x].notna()] for x in X}
-    for x in sorted(X, key=lambda x: len(known[x]) < len(rows)):
-        if x == "steps" or (known[x].series.nunique() > several and known[x][x].max() > 0):
-            lost = study.complete - {*known[x].run}
-            lines = short([f"{run}: has no {X[x]} to compare over" for run in sorted(lost)])
-            runs = study.runs.assign(complete=study.runs.complete & ~study.runs.run.isin(lost))
-            missing = [*study.missing, *lines]
-            yield replace(study, runs=runs, evaluations=known[x], x=x, missing=missing)
-
-
-def short(lines: Sequence[str]) -> list[str]:
-    """Return the first lines for a screen or a page, and how many more there are."""
-    more = len(lines) - SHOWN
-    return [*lines[:SHOWN], *([f"{more} more lines in left_out.csv"] if more > 0 else [])]

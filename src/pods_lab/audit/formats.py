@@ -5,8 +5,8 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,6 @@ LIMIT = 2**30  # bytes of a file: no log has more, and a machine's memory may ha
 LIMIT_UNPACKED = 2**28  # bytes of a packed file, once unpacked: a small one can hold terabytes
 MOST_LINES = 10**7  # of a file of text: each takes a hundred times its bytes in memory
 LONGEST = 300  # characters of a stranger's text in a message
-
-RUN_COLUMNS = ("run", "run_name", "run_id")
-METHOD_COLUMNS = ("method", "arm", "algorithm", "algo")
-SEED_COLUMNS = ("seed", "rng_seed", "random_seed")
-LIKE_A_METHOD = re.compile(
-    r"(?i)(?:.*[^a-z])?(?:method|algorithm|algo|arm|variant|approach|trainer|agent|system|condition)"
-    r"(?:[^a-z].*)?"
-)
-LIKE_A_SEED = re.compile(
-    r"(?i)(?:.*[^a-z])?(?:seed|rng|init|initiali[sz]ation|replicate|repetition|trial)(?:[^a-z].*)?"
-)
-"""Names that count if no usual one is there and no other column has such a name."""
 
 ROTATED = r"(?P<rotation>\.\d{1,3}|-\d{8})?(\.gz)?"
 """What follows the name of a log that was set aside: `.1` is newer than `.2`, or a date."""
@@ -62,7 +50,14 @@ class Log:
     @cached_property
     def columns(self) -> set[str]:
         """The names of all columns."""
-        return set().union(*self.rows)
+        names: set[str] = set()
+        for row in self.rows:
+            names.update(row)
+        return names
+
+    def cells(self, column: str) -> list[Any]:
+        """Return what a column holds, in the order of the rows; None and lacking cells are out."""
+        return [row[column] for row in self.rows if row.get(column) is not None]
 
 
 def one_line(text: object, longest: int = LONGEST) -> str:
@@ -78,14 +73,25 @@ def one_line(text: object, longest: int = LONGEST) -> str:
     return f"{line[:half]} ... {line[-half:]}"
 
 
+def some(names: Sequence[str], most: int = 4) -> str:
+    """Name some of several things, and how many more there are.
+
+    >>> some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(names[:most])
+    hidden = len(names) - most
+    return f"{shown} and {hidden} more" if hidden > 0 else shown
+
+
 def check_file(path: Path) -> None:
     """Raise a ValueError if reading a path could take for ever: a pipe, a device, a giant."""
     if not path.exists():
         raise ValueError("is a link to nothing")
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError("is no file, but a pipe, a socket or a device")
-    if about.st_size > LIMIT:
+    if status.st_size > LIMIT:
         raise ValueError(f"has more than {LIMIT:,} bytes")
 
 
@@ -129,14 +135,13 @@ def flat(content: Row, joint: str = ".") -> Row:
     >>> flat({"step": 1, "val": {"gsm8k": {"acc": 0.5}}}, "/")
     {'step': 1, 'val/gsm8k/acc': 0.5}
     """
-    if not any(isinstance(value, dict) for value in content.values()):
-        return content
     joined: Row = {}
     for key, value in content.items():
-        if isinstance(value, dict):
-            joined |= {f"{key}{joint}{below}": cell for below, cell in flat(value, joint).items()}
-        else:
+        if not isinstance(value, dict):
             joined[key] = value
+            continue
+        for inner_key, cell in flat(value, joint).items():
+            joined[f"{key}{joint}{inner_key}"] = cell
     return joined
 
 
@@ -169,81 +174,3 @@ def without_ending(name: str) -> str:
         if ending.end() == len(name):
             return name[: ending.start()]
     return name
-
-
-def by_run(log: Log, about: Iterable[str] = ()) -> Iterator[Log]:
-    """Split rows of several runs by the columns that say of which run a row is.
-
-    These are a column `run`, those of method and seed, and the columns `about` of a mapping. A row
-    that has none of their values is of the only run there is, or else of none.
-    """
-    telling = _telling(log, about)
-    if not telling:
-        yield log
-        return
-    parts: dict[tuple[str, ...], list[Row]] = {}
-    for row in log.rows:
-        cells = [row.get(column) for column in telling]
-        values = tuple(["" if cell is None else str(cell).strip() for cell in cells])
-        parts.setdefault(values, []).append(row)
-
-    nameless = ("",) * len(telling)
-    lost = len(parts.get(nameless, ()))
-    if lost and len(parts) == 2:
-        [values] = parts.keys() - {nameless}
-        parts = {values: log.rows}
-    elif lost and len(parts) > 2:
-        del parts[nameless]
-        columns = " and ".join(telling)
-        log.faults.append(f"{lost} rows have no {columns}, so no run, and are left out")
-
-    several = len(parts) > 1
-    first_tells_all = len({values[0] for values in parts}) == len(parts)
-    for values, rows in parts.items():
-        run = replace(log, rows=rows, config=log.config | _about(log, telling, values))
-        if telling[0].lower() in RUN_COLUMNS and first_tells_all:
-            run.name = values[0]
-        elif several and {column.lower() for column in telling} <= {*SEED_COLUMNS}:
-            run.ending = f"-seed{values[0]}"
-        elif several:
-            run.name = " ".join(filter(None, values))
-        if several:
-            run.key = "\0".join([run_path(log.path), *values])
-        yield run
-
-
-def _telling(log: Log, about: Iterable[str]) -> list[str]:
-    """Return the columns that say of which run a row is, the one of the run's name first."""
-    names = {column.lower(): column for column in sorted(log.columns)}
-    telling = []
-    for usual in (RUN_COLUMNS, METHOD_COLUMNS, SEED_COLUMNS):
-        telling += [names[name] for name in usual if name in names]
-    telling += [name for name in about if name in log.columns and name not in telling]
-    if not telling:
-        telling = [*_guessed(log).values()]
-        log.notes += [f"{name!r} says of which run a row is" for name in telling]
-    return telling
-
-
-def _guessed(log: Log) -> dict[str, str]:
-    """Return the columns that must be method and seed by unusual names, by these words."""
-    texts = {name for row in log.rows for name, cell in row.items() if isinstance(cell, str)}
-    guessed: dict[str, str] = {}
-    for key, pattern in (("method", LIKE_A_METHOD), ("seed", LIKE_A_SEED)):
-        alike = [name for name in sorted(log.columns) if pattern.fullmatch(name)]
-        if key == "method":
-            alike = [name for name in alike if name in texts]
-        if len(alike) == 1 and alike[0] not in guessed.values():
-            guessed[key] = alike[0]
-    return guessed
-
-
-def _about(log: Log, telling: list[str], values: tuple[str, ...]) -> Row:
-    """Return method and seed of a run, under the names that a config would have for them."""
-    told = {column.lower(): value for column, value in zip(telling, values, strict=True) if value}
-    for key, column in _guessed(log).items():
-        if column in telling and column.lower() in told:
-            told.setdefault(key, told[column.lower()])
-    about = {key: told[key] for key in (*METHOD_COLUMNS, *SEED_COLUMNS) if key in told}
-    seed = next((about[key] for key in SEED_COLUMNS if key in about), None)
-    return about if seed is None else about | {"seed": seed}

@@ -4,146 +4,176 @@ Independent runs stay, even if few test questions make their scores equal.
 """
 
 import math
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from pods_lab.audit import values
-from pods_lab.audit.formats import Log
-from pods_lab.audit.records import Floats, Records
+from pods_lab.audit.formats import Log, Row
+from pods_lab.audit.records import Records
 
 LARGEST = float(np.finfo(np.float32).max)
 CUT = 0.9  # of what the median run of its method has: a shorter run was cut off
 EVIDENCE = 6  # rare numbers that two runs share: chance gives equal scores to fewer in a row
 RARE = 0.25  # of the runs at most have a number that is evidence
-STATE = re.compile(r"(?i)(.*\.)?(state|status)")  # keys of a config that say how a run ended
-LONGEST_CELL = 200  # letters of a text cell in which words are looked for
-CALLED = {
-    "cut off": r"crashed|killed|aborted|interrupted|preempted|truncated|cut|partial|unfinished|oom",
-    "resumed": r"resumed?|restarted?|continued",
-    "a copy": r"copy|copied|dup|duplicate|bak|backup",
-    "a group of runs": r"grouped|averaged|aggregated?",
-}
-"""What words in a path or a text column say of a run."""
-WORDS = {what: re.compile(rf"(?i)(?<![a-z])({words})(?![a-z])") for what, words in CALLED.items()}
-
 
 Key = tuple[str, float]  # column and step
 Numbers = dict[Key, float]
 
 
-class _End(NamedTuple):
-    """Where a run ends: at its last score."""
+class _Run(NamedTuple):
+    """What a run recorded, and where it ends: at its last score."""
 
-    run: str
+    log: Log
+    records: Records
     method: str
     seed: int
     steps: float
     seconds: float
 
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self.records.run
+
 
 def unusable(
-    runs: pd.DataFrame, logs: Sequence[Log], records: Sequence[Records], score: str
+    table: pd.DataFrame, logs: Sequence[Log], all_records: Sequence[Records], score: str
 ) -> dict[str, str]:
     """Say of each run that is left out why.
 
     Args:
-        runs: run, series and seed of each run.
+        table: run, series and seed of each run.
         logs: of the same runs, in the same order.
-        records: likewise, with their training seconds.
+        all_records: likewise, with their training seconds.
         score: the column that is compared.
     """
-    scored = {one.run: np.isfinite(one.scores) for one in records}
-    reasons = {one.run: one.unusable for one in records if one.unusable}
-    for one in records:
-        if not scored[one.run].any():
-            reasons.setdefault(one.run, "has no score at a step")
-    left = [(log, one) for log, one in zip(logs, records, strict=True) if one.run not in reasons]
-    reasons |= dict(_same(left, score))
-    ends = []
-    labels = zip(runs.series.astype(str), runs.seed.astype(int), strict=True)
-    for (method, seed), one in zip(labels, records, strict=True):
-        steps = _last(one.steps, scored[one.run])
-        seconds = _last(one.seconds, scored[one.run])
-        ends.append(_End(one.run, method, seed, steps, seconds))
-    reasons |= dict(_cut_off([end for end in ends if end.run not in reasons]))
-    reasons |= dict(_second([end for end in ends if end.run not in reasons]))
+    reasons = {}
+    remaining = []
+    labels = zip(table.series.astype(str), table.seed.astype(int), strict=True)
+    for log, (method, seed), records in zip(logs, labels, all_records, strict=True):
+        scored = np.flatnonzero(np.isfinite(records.scores))
+        if records.unusable:
+            reasons[records.run] = records.unusable
+        elif not len(scored):
+            reasons[records.run] = "has no score at a step"
+        else:
+            steps = float(records.steps[scored[-1]])
+            seconds = float(records.seconds[scored[-1]])
+            remaining.append(_Run(log, records, method, seed, steps, seconds))
+
+    reasons |= _copies(remaining, score)
+    remaining = [run for run in remaining if run.name not in reasons]
+    reasons |= _cut_off(remaining)
+    remaining = [run for run in remaining if run.name not in reasons]
+    reasons |= _second_of_seed(remaining)
     return reasons
 
 
-def _last(amounts: Floats, scored: NDArray[np.bool_]) -> float:
-    """Return an amount at the last score of a run; NaN: it has no score, or no amount there."""
-    return float(amounts[scored][-1]) if scored.any() else math.nan
-
-
-def _cut_off(ends: Sequence[_End]) -> Iterator[tuple[str, str]]:
-    """Yield runs that end before others of their method do, in steps and in seconds.
+def _cut_off(runs: Sequence[_Run]) -> dict[str, str]:
+    """Return runs that end before others of their method do, in steps and in seconds.
 
     A run on a slow machine has fewer steps in the same time, and one on a fast machine needs less
     time for as many steps. Neither was cut off.
     """
-    methods: dict[str, list[_End]] = {}
-    for end in ends:
-        methods.setdefault(end.method, []).append(end)
-    for of_method in methods.values():
-        usual_steps = median(end.steps for end in of_method)
-        timed = [end.seconds for end in of_method if not math.isnan(end.seconds)]
-        usual_seconds = median(timed) if timed else math.nan
-        for end in of_method:
-            in_steps = end.steps < CUT * usual_steps
-            in_time = not end.seconds >= CUT * usual_seconds  # so it is if there is no time
-            if in_steps and in_time:
-                known = not math.isnan(end.seconds)
-                spent = f", {end.seconds:,.0f} of {usual_seconds:,.0f} s" if known else ""
-                reached = f"{end.steps:g} of {usual_steps:g} steps{spent}"
-                yield end.run, f"is cut off before other runs of its method end ({reached})"
+    methods: dict[str, list[_Run]] = {}
+    for run in runs:
+        methods.setdefault(run.method, []).append(run)
+
+    reasons = {}
+    for group in methods.values():
+        usual_steps = median(run.steps for run in group)
+        usual_seconds = _median_seconds(group)
+        for run in group:
+            has_steps = run.steps >= CUT * usual_steps
+            has_time = run.seconds >= CUT * usual_seconds  # which is false if there is no time
+            if has_steps or has_time:
+                continue
+            reached = f"{run.steps:g} of {usual_steps:g} steps"
+            if not math.isnan(run.seconds):
+                reached += f", {run.seconds:,.0f} of {usual_seconds:,.0f} s"
+            reasons[run.name] = f"is cut off before other runs of its method end ({reached})"
+    return reasons
 
 
-def _second(ends: Sequence[_End]) -> Iterator[tuple[str, str]]:
-    """Yield all but the longest run of each method and seed."""
-    longest: dict[tuple[str, int], _End] = {}
-    for end in sorted(ends, key=lambda end: -end.steps):  # stable
-        other = longest.setdefault((end.method, end.seed), end)
-        if other is not end:
-            longer = "longer" if other.steps > end.steps else "as long"
-            steps = f"{other.steps:g} and {end.steps:g} steps"
-            yield end.run, f"has method and seed of {other.run}, which is {longer} ({steps})"
+def _median_seconds(runs: Sequence[_Run]) -> float:
+    """Return the median of the seconds at the last scores; NaN: no run has a time."""
+    finite = [run.seconds for run in runs if not math.isnan(run.seconds)]
+    return median(finite) if finite else math.nan
 
 
-def _same(left: Sequence[tuple[Log, Records]], score: str) -> Iterator[tuple[str, str]]:
-    """Yield runs all of whose recorded numbers are those of an earlier run.
+def _second_of_seed(runs: Sequence[_Run]) -> dict[str, str]:
+    """Return all but the longest run of each method and seed."""
+    reasons = {}
+    longest_runs: dict[tuple[str, int], _Run] = {}
+    for run in sorted(runs, key=lambda run: -run.steps):  # stable
+        longest = longest_runs.setdefault((run.method, run.seed), run)
+        if longest is run:
+            continue
+        longer = "longer" if longest.steps > run.steps else "as long"
+        steps = f"{longest.steps:g} and {run.steps:g} steps"
+        reasons[run.name] = f"has method and seed of {longest.name}, which is {longer} ({steps})"
+    return reasons
+
+
+def _copies(runs: Sequence[_Run], score: str) -> dict[str, str]:
+    """Return runs all of whose recorded numbers are those of an earlier run.
 
     Two runs of equal scores may be independent: with 30 questions, three evaluations are equal by
     chance in many studies. So each number that both recorded must be equal, also loss and seconds,
     and `EVIDENCE` of them must be numbers that few other runs have.
     """
-    alike: dict[bytes, list[tuple[Log, Records]]] = {}
-    for log, records in left:
-        scored = np.isfinite(records.scores)
-        points = np.stack([records.steps[scored], records.scores[scored]])
-        alike.setdefault(points.astype(np.float32).tobytes(), []).append((log, records))
-    groups = [group for group in alike.values() if len(group) > 1]
+    groups = _equal_scores(runs)
     if not groups:
-        return
-    numbers = {log.name: _numbers(log, records, score) for log, records in left}
-    owners = Counter(number for found in numbers.values() for number in found.items())
-    most = max(2.0, RARE * len(left))
+        return {}
+    numbers = {run.name: _numbers(run.log, run.records, score) for run in runs}
+    owners: Counter[tuple[Key, float]] = Counter()
+    for numbers_of_run in numbers.values():
+        owners.update(numbers_of_run.items())
+    most = max(2.0, RARE * len(runs))
+
+    reasons = {}
     for group in groups:
         kept: list[str] = []
-        for log, _ in group:
-            one = numbers[log.name]
-            same = [run for run in kept if _is_same(numbers[run], one, owners, most)]
-            if same:
-                count = len(numbers[same[0]].keys() & one.keys())
-                yield log.name, f"is the same run as {same[0]}: all {count} numbers are equal"
-            else:
-                kept.append(log.name)
+        for run in group:
+            original = _original(run.name, kept, numbers, owners, most)
+            if original is None:
+                kept.append(run.name)
+                continue
+            count = len(numbers[original].keys() & numbers[run.name].keys())
+            reasons[run.name] = f"is the same run as {original}: all {count} numbers are equal"
+    return reasons
+
+
+def _equal_scores(runs: Sequence[_Run]) -> list[list[_Run]]:
+    """Return groups of runs with the same scores at the same steps, in TensorBoard's precision."""
+    groups: dict[bytes, list[_Run]] = {}
+    for run in runs:
+        scored = np.isfinite(run.records.scores)
+        points = np.stack([run.records.steps[scored], run.records.scores[scored]])
+        groups.setdefault(points.astype(np.float32).tobytes(), []).append(run)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _original(
+    run: str,
+    earlier: Sequence[str],
+    numbers: dict[str, Numbers],
+    owners: Counter[tuple[Key, float]],
+    most: float,
+) -> str | None:
+    """Return the first earlier run of which a run is a copy; None: it is none.
+
+    Only numbers that `most` runs at most have are evidence.
+    """
+    for name in earlier:
+        if _is_same(numbers[name], numbers[run], owners, most):
+            return name
+    return None
 
 
 def _numbers(log: Log, records: Records, score: str) -> Numbers:
@@ -152,77 +182,62 @@ def _numbers(log: Log, records: Records, score: str) -> Numbers:
     Columns but the score that are a line in the step, such as the step itself, say nothing of a
     run.
     """
+    steps = set(records.steps.tolist())
+    step_columns = [name for name in sorted(log.columns) if "step" in name.lower()]
     by_column: dict[str, dict[float, float]] = {}
-    steps = {*records.steps.tolist()}
-    step_columns = [name for name in log.columns if "step" in name.lower()]
-    at = -1.0
+    step = -1.0
     for row in log.rows:
-        known = [values.step(row[name]) for name in step_columns if name in row]
-        at = next((step for step in known if step in steps), at)
+        step = _step(row, step_columns, steps, before=step)
         for column, cell in row.items():
             number = values.number(cell)
             if abs(number) < LARGEST:  # which is false of NaN
-                by_column.setdefault(column, {})[at] = float(np.float32(number))
+                by_column.setdefault(column, {})[step] = float(np.float32(number))
+
+    telling = {}
+    for column, by_step in by_column.items():
+        if column == score or not _is_line(by_step):
+            telling[column] = by_step
+    return _by_key(telling)
+
+
+def _by_key(by_column: dict[str, dict[float, float]]) -> Numbers:
     numbers: Numbers = {}
-    for column, found in by_column.items():
-        if column == score or not _is_line(found):
-            numbers |= {(column, step): number for step, number in found.items()}
+    for column, by_step in by_column.items():
+        for step, number in by_step.items():
+            numbers[column, step] = number
     return numbers
 
 
-def _is_line(numbers: dict[float, float]) -> bool:
-    """Whether the numbers of a column lie on a line over the steps, or are less than three."""
-    if len(numbers) < 3:
+def _step(row: Row, columns: Sequence[str], steps: set[float], before: float) -> float:
+    """Return the step of a row, or of the row before if it has none."""
+    for column in columns:
+        if column in row:
+            step = values.step(row[column])
+            if step in steps:
+                return step
+    return before
+
+
+def _is_line(by_step: dict[float, float]) -> bool:
+    """Return whether the numbers of a column lie on a line over the steps, or are two."""
+    if len(by_step) < 3:
         return True
-    steps = np.array([*numbers], float)
-    found = np.array([*numbers.values()], float)
-    slope, start = np.polyfit(steps - steps[0], found, 1)
-    off = np.abs(start + slope * (steps - steps[0]) - found).max()
-    return bool(off <= 1e-5 * max(np.abs(found).max(), 1e-9))
+    steps = np.array(list(by_step), float)
+    numbers = np.array(list(by_step.values()), float)
+    slope, start = np.polyfit(steps - steps[0], numbers, 1)
+    line = start + slope * (steps - steps[0])
+    distance = np.abs(line - numbers).max()
+    return bool(distance <= 1e-5 * max(np.abs(numbers).max(), 1e-9))
 
 
-def _is_same(one: Numbers, other: Numbers, owners: Counter[tuple[Key, float]], most: float) -> bool:
-    """Whether all numbers of two runs are equal, and enough of them are of `most` runs at most."""
-    common = one.keys() & other.keys()
-    if any(one[key] != other[key] for key in common):
-        return False
-    return sum(owners[key, one[key]] <= most for key in common) >= EVIDENCE
-
-
-def called(logs: Sequence[Log]) -> Iterator[str]:
-    """Say what path or columns of some runs call them, such as cut off or resumed.
-
-    What all runs are called, such as the name of a folder, tells nothing.
-    """
-    for what, pattern in WORDS.items():
-        found = {}
-        for log in logs:
-            evidence = _evidence(log, pattern)
-            if evidence:
-                found[log.name] = evidence
-        if 0 < len(found) < len(logs):
-            named = [f"{run} ({evidence})" for run, evidence in found.items()]
-            yield f"runs that their own name or column calls {what}: {some(named)}"
-
-
-def _evidence(log: Log, pattern: re.Pattern[str]) -> str:
-    """Return the part of a run's name or path, or its column and value, that the pattern fits."""
-    for part in (log.name, log.path.name, log.path.parent.name):
-        if pattern.search(part):
-            return part
-    states = {key: cell for key, cell in log.config.items() if STATE.fullmatch(key)}
-    last_row = log.rows[-1] if log.rows else {}
-    for name, cell in (states | last_row).items():
-        if isinstance(cell, str) and pattern.search(cell[:LONGEST_CELL]):
-            return f"{name}: {cell[:LONGEST_CELL]}"
-    return ""
-
-
-def some(named: Sequence[str], most: int = 4) -> str:
-    """Name some of several things, and how many more there are.
-
-    >>> some(["a", "b", "c"], 2)
-    'a, b and 1 more'
-    """
-    more = len(named) - most
-    return ", ".join(named[:most]) + (f" and {more} more" if more > 0 else "")
+def _is_same(
+    first: Numbers, second: Numbers, owners: Counter[tuple[Key, float]], most: float
+) -> bool:
+    """Return whether all numbers of two runs are equal, and enough of them are rare."""
+    rare = 0
+    for key in first.keys() & second.keys():
+        if first[key] != second[key]:
+            return False
+        if owners[key, first[key]] <= most:
+            rare += 1
+    return rare >= EVIDENCE

@@ -10,7 +10,7 @@ from typing import Any
 
 from pods_lab.audit import values
 from pods_lab.audit.formats import Log, Row
-from pods_lab.audit.mapping import SUM, Mapping, find_column
+from pods_lab.audit.mapping import Mapping, column_of, find_column
 
 NUMBERS = ("score", "seconds", "tokens")
 READERS: dict[str, Callable[[object], float]] = {
@@ -51,48 +51,58 @@ class Lines:
 
 def read_lines(log: Log, mapping: Mapping) -> Lines:
     """Read the lines of a log as the mapping says."""
-    columns = {key: _column(log, getattr(mapping, key)) for key in NUMBERS}
+    columns = {}
+    for key in NUMBERS:
+        name = column_of(getattr(mapping, key))
+        columns[key] = find_column(name, log.columns) if name else None
+
     tellers = _tellers(log, columns.values())
     unread = _Unread()
     lines = list(_lines(log, mapping, columns, tellers, unread))
-    return Lines(lines, tellers, list(unread.lines()))
+    return Lines(lines, tellers, unread.messages())
 
 
-def _column(log: Log, source: str | None) -> str | None:
-    """Return the column of a log that a key of the mapping names; None: it has none."""
-    return None if source is None else find_column(source.removeprefix(SUM), log.columns)
+@dataclass(frozen=True)
+class _Cell:
+    """A cell that could not be read, and the step of its line."""
+
+    content: Any
+    step: float
 
 
 class _Unread:
     """What cells of a log could not be read."""
 
     def __init__(self) -> None:
-        self.cells: dict[str, list[tuple[Any, float]]] = {}
+        self.cells: dict[str, list[_Cell]] = {}
         self.not_finite: list[float] = []
         self.without_step = 0
 
-    def number(self, key: str, cell: Any, step: float) -> float:
+    def number(self, key: str, content: Any, step: float) -> float:
         """Return a cell as a finite number; NaN if it is none, which is remembered."""
-        number = READERS[key](cell)
-        if cell is None or math.isfinite(number):
+        number = READERS[key](content)
+        if content is None or math.isfinite(number):
             return number
-        if _is_no_number(cell):
-            self.cells.setdefault(key, []).append((cell, step))
+        if not _is_number(content):
+            self.cells.setdefault(key, []).append(_Cell(content, step))
         elif key == "score":
             self.not_finite.append(step)
         return math.nan
 
-    def lines(self) -> Iterator[str]:
+    def messages(self) -> list[str]:
         """Say what could not be read, with an example of each kind."""
+        messages = []
         for key, cells in self.cells.items():
-            cell, step = cells[0]
-            place = "" if math.isnan(step) else f", at step {step:g}"
-            text = str(cell)[:LONGEST_CELL]
-            yield f"{len(cells)} values of {key} cannot be read, such as {text!r}{place}"
+            example = cells[0]
+            place = "" if math.isnan(example.step) else f", at step {example.step:g}"
+            text = str(example.content)[:LONGEST_CELL]
+            messages.append(f"{len(cells)} values of {key} cannot be read, such as {text!r}{place}")
         if self.not_finite:
-            yield f"{len(self.not_finite)} scores are not finite (step {self.not_finite[0]:g})"
+            first = self.not_finite[0]
+            messages.append(f"{len(self.not_finite)} scores are not finite (step {first:g})")
         if self.without_step:
-            yield f"{self.without_step} scores have no step"
+            messages.append(f"{self.without_step} scores have no step")
+        return messages
 
 
 def _lines(
@@ -103,14 +113,15 @@ def _lines(
     unread: _Unread,
 ) -> Iterator[Line]:
     """Yield the lines of a log that have a step."""
-    step_names = _step_names(log, mapping.step)
+    step_columns = _step_columns(log, mapping.step)
     for row in log.rows:
-        step_cell = next((row[name] for name in step_names if row.get(name) is not None), None)
+        step_cell = _first_cell(row, step_columns)
         step = unread.number("step", step_cell, math.nan)
         numbers = {}
         for key, column in columns.items():
             cell = None if column is None else row.get(column)
             numbers[key] = unread.number(key, cell, step)
+
         if not math.isnan(step):
             teller = tuple(row.get(name) for name in tellers)
             yield Line(step, numbers, frozenset(row), teller, row)
@@ -118,47 +129,64 @@ def _lines(
             unread.without_step += 1
 
 
-def _is_no_number(cell: Any) -> bool:
-    """Whether a cell is a text other than nan and inf, or another thing that is no number."""
+def _first_cell(row: Row, columns: Sequence[str]) -> Any:
+    """Return what the first of the columns holds that a row has; None: it has none of them."""
+    for column in columns:
+        if row.get(column) is not None:
+            return row[column]
+    return None
+
+
+def _is_number(cell: Any) -> bool:
+    """Return whether a cell is a number, which includes nan and inf, also as a text."""
     if isinstance(cell, str):
-        return cell.strip().lower().lstrip("+-") not in ("nan", "inf", "infinity")
-    return not isinstance(cell, float)
+        return cell.strip().lower().lstrip("+-") in ("nan", "inf", "infinity")
+    return isinstance(cell, float)
 
 
-def _step_names(log: Log, names: Sequence[str]) -> list[str]:
+def _step_columns(log: Log, names: Sequence[str]) -> list[str]:
     """Return the columns that have the step of this log, the preferred one first.
 
     Another column than the first is taken of rows that lack it, unless a row has both and they
     differ: W&B's own `_step` counts calls, and often is another number.
     """
-    found = [find_column(name, log.columns) for name in names]
-    present = [name for name in found if name is not None]
-    if len(present) < 2:
-        return present
-    first = present[0]
-    equal = [first]
-    for other in present[1:]:
-        both = [(row[first], row[other]) for row in log.rows
-                if row.get(first) is not None and row.get(other) is not None]  # fmt: skip
-        if all(values.step(one) == values.step(two) for one, two in both):
-            equal.append(other)
-    return equal
+    present = []
+    for name in names:
+        column = find_column(name, log.columns)
+        if column is not None:
+            present.append(column)
+    return [column for column in present if _agree(log, present[0], column)]
+
+
+def _agree(log: Log, first: str, second: str) -> bool:
+    """Return whether two columns have the same step wherever a row has both."""
+    if first == second:
+        return True
+    for row in log.rows:
+        if row.get(first) is None or row.get(second) is None:
+            continue
+        if values.step(row[first]) != values.step(row[second]):
+            return False
+    return True
 
 
 def _tellers(log: Log, chosen: Collection[str | None]) -> list[str]:
-    """Return the columns of a log that may tell lines of a step apart: ranks, test sets."""
-    found = []
-    texts: dict[str, set[str]] = {}
-    for row in log.rows:
-        for column, cell in row.items():
-            if isinstance(cell, str):
-                texts.setdefault(column, set()).add(cell)
-    for column in sorted(log.columns - {*chosen}):
-        kinds = texts.get(column, set())
-        named = column.lower() in (*RANKS, *REPEATS)
-        are_texts = 1 < len(kinds) <= MOST_KINDS and all(
-            math.isnan(values.seconds(kind)) and _is_no_number(kind) for kind in kinds
-        )
-        if named or are_texts:
-            found.append(column)
-    return sorted(found, key=lambda name: name.lower() not in RANKS)
+    """Return the columns of a log that may tell lines of a step apart: ranks, then test sets."""
+    ranks = []
+    test_sets = []
+    for column in sorted(log.columns):
+        if column in chosen:
+            continue
+        if column.lower() in RANKS:
+            ranks.append(column)
+        elif column.lower() in REPEATS or _has_kinds(log, column):
+            test_sets.append(column)
+    return ranks + test_sets
+
+
+def _has_kinds(log: Log, column: str) -> bool:
+    """Return whether the texts in a column are a few words, and neither numbers nor times."""
+    texts = {cell for cell in log.cells(column) if isinstance(cell, str)}
+    if not 1 < len(texts) <= MOST_KINDS:
+        return False
+    return not any(_is_number(text) or math.isfinite(values.seconds(text)) for text in texts)

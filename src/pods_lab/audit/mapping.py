@@ -1,7 +1,7 @@
 """The mapping: which columns are score, step, time and tokens, and what names run, method and seed.
 
-A mapping file `pods-audit.yaml` has the keys of `Mapping`. What it does not give is proposed from
-the names of columns that trainers use (`columns.yaml`).
+A mapping file `pods-audit.yaml` has the keys of `Mapping`. What it does not give is proposed by
+`propose.py` from the names of columns that trainers use (`columns.yaml`).
 """
 
 import json
@@ -15,7 +15,6 @@ import msgspec
 import yaml
 
 from pods_lab.audit.formats import Log
-from pods_lab.audit.labels import SEED
 from pods_lab.audit.units import Unit, unit_of
 from pods_lab.audit.values import number
 
@@ -49,12 +48,7 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     baseline: str | None = None
 
 
-TIME_WITH_UNIT = re.compile(
-    r"(?i)(?!.*(?:per|step|iter))(?:.*\b(?:wall|elapsed|clock|time|duration)\b.*[\s_\[(./])?"
-    r"(?:h|hrs?|hours|min|minutes|s|sec|seconds)[\])]?"
-)
-"""Such as `Elapsed wall clock [h]` or `hours`, and not the time of a step."""
-
+TYPES = {field.name: field.type for field in msgspec.structs.fields(Mapping)}
 ABOUT = {
     "score": "column that is compared",
     "unit": "share (0 to 1), percent (0 to 100) or score (any other number)",
@@ -77,7 +71,8 @@ ALLOWED = {
     "repeats": "a whole number",
     "method": "a text",
 }
-"""What a message says that a value must be; of all others a text or null."""
+"""What a message says that a value must be."""
+ALLOWED_OTHERWISE = "a text (in quotes if it looks like a number) or null"
 
 
 def read_map(path: Path) -> Given:
@@ -98,24 +93,25 @@ def typed(content: dict[Any, Any], place: str = "") -> Given:
     >>> typed({"step": "update", "questions": 30})
     {'step': ['update'], 'questions': 30}
     """
-    types = {field.name: field.type for field in msgspec.structs.fields(Mapping)}
     given = {}
     for key, value in content.items():
-        if key not in types:
-            raise ValueError(f"{place}{_shown(key)}: must be one of {', '.join(types)}")
-        one_step = key == "step" and isinstance(value, str)
+        if key not in TYPES:
+            raise ValueError(f"{place}{_shown(key)}: must be one of {', '.join(TYPES)}")
+        is_one_step = key == "step" and isinstance(value, str)
         try:
-            given[key] = msgspec.convert([value] if one_step else value, types[key])
+            given[key] = msgspec.convert([value] if is_one_step else value, TYPES[key])
         except msgspec.ValidationError as error:
-            allowed = ALLOWED.get(key, "a text (in quotes if it looks like a number) or null")
+            allowed = ALLOWED.get(key, ALLOWED_OTHERWISE)
             raise ValueError(f"{place}{key}={_shown(value)}: must be {allowed}") from error
     return given
 
 
 def _shown(value: Any) -> str:
     """Show a value of any type: a list of lists of lists may be endless."""
-    if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "keys and values"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "keys and values"
     return str(value)[:LONGEST_VALUE]
 
 
@@ -130,37 +126,11 @@ def write_map(mapping: Mapping, columns: Collection[str], path: Path) -> None:
     for key, about in ABOUT.items():
         value = json.dumps(getattr(mapping, key), ensure_ascii=False)
         lines.append(f"{key}: {value}  # {about}")
+
     lines.append("# columns of the logs:")
-    lines += [f"#   {json.dumps(name, ensure_ascii=False)}" for name in sorted(columns)]
-    path.write_text("\n".join([*lines, ""]))
-
-
-def propose(logs: Sequence[Log], given: Given) -> Mapping:
-    """Complete what is given by what the columns and configs of the logs are called.
-
-    Names of columns that are given may have dots for slashes. `check` says if something needed is
-    missing.
-    """
-    columns = count_columns(logs)
-    keys = [key for key in NAMES["method"] if all(log.config.get(key) for log in logs)]
-    seeds = [key for key in differing(logs) if key.split(".")[-1] == "seed"]
-    seed = "name" if any(SEED.search(log.name) for log in logs) else None
-    test_sets = [f"column:{name}" for name in NAMES["test_set"] if name in columns]
-    proposed = Mapping(
-        score=next(iter(scores_among(columns)), None),
-        step=[name for name in NAMES["step"] if name in columns],
-        seconds=_most_common(NAMES["seconds"], columns) or _time_with_unit(columns),
-        tokens=_most_common(NAMES["tokens"], columns),
-        method=f"config:{keys[0]}" if keys else "name",
-        seed=f"config:{min(seeds, key=len)}" if seeds else seed,
-        test_set=next(iter(test_sets), None),
-    )
-    chosen = {key: value for key, value in given.items() if (key, value) != ("step", [])}
-    mapping = msgspec.structs.replace(proposed, **chosen)
-    named = {
-        key: _in_logs(getattr(mapping, key), columns) for key in ("score", "seconds", "tokens")
-    }
-    return msgspec.structs.replace(mapping, **named)
+    for name in sorted(columns):
+        lines.append(f"#   {json.dumps(name, ensure_ascii=False)}")
+    path.write_text("\n".join(lines) + "\n")
 
 
 def check(logs: Sequence[Log], mapping: Mapping) -> Mapping:
@@ -174,32 +144,45 @@ def check(logs: Sequence[Log], mapping: Mapping) -> Mapping:
     if mapping.score is None:
         why = "no column has the name of a score; --init writes a file that can name one of"
         raise ValueError(f"score: {why} {shown}")
-    for key in ("score", "seconds", "tokens"):
-        name = (getattr(mapping, key) or "").removeprefix(SUM)
+
+    named = {
+        "score": column_of(mapping.score),
+        "seconds": column_of(mapping.seconds),
+        "tokens": column_of(mapping.tokens),
+    }
+    for key, name in named.items():
         if name and name not in columns:
             raise ValueError(f"{key}={name}: no log has this column; there are {shown}")
     if mapping.run is not None and mapping.run.removeprefix(COLUMN) not in columns:
         raise ValueError(f"run={mapping.run}: no log has this column; there are {shown}")
+
     _check_several(logs, mapping.several)
-    return msgspec.structs.replace(mapping, unit=_unit(logs, mapping))
+    unit = _unit(logs, mapping.score, mapping.unit)
+    return msgspec.structs.replace(mapping, unit=unit)
 
 
-def _unit(logs: Sequence[Log], mapping: Mapping) -> Unit:
+def _unit(logs: Sequence[Log], score: str, given: Unit | None) -> Unit:
     """Tell the unit of the score, whose cells may have a percent sign.
 
     A number with that sign is read as a share, whatever the name of the column says. A ValueError
     says that only some cells have it.
     """
-    name = mapping.score or ""
-    cells = {log.name: [row[name] for row in log.rows if row.get(name) is not None] for log in logs}
-    signs = [isinstance(cell, str) and "%" in cell for found in cells.values() for cell in found]
-    if any(signs) and not all(signs):
-        counts = f"{sum(signs)} of {len(signs)} values"
-        raise ValueError(f"score={name}: {counts} have a percent sign: all must have it, or none")
-    if any(signs):
-        name = name.replace("%", "")
-    numbers = {run: [number(cell) for cell in found] for run, found in cells.items()}
-    return unit_of(name, numbers, mapping.unit)
+    numbers: dict[str, list[float]] = {}
+    count = 0
+    with_sign = 0
+    for log in logs:
+        cells = log.cells(score)
+        numbers[log.name] = [number(cell) for cell in cells]
+        count += len(cells)
+        for cell in cells:
+            if isinstance(cell, str) and "%" in cell:
+                with_sign += 1
+
+    if 0 < with_sign < count:
+        counts = f"{with_sign} of {count} values"
+        raise ValueError(f"score={score}: {counts} have a percent sign: all must have it, or none")
+    name = score.replace("%", "") if with_sign else score
+    return unit_of(name, numbers, given)
 
 
 def _check_several(logs: Sequence[Log], several: str | None) -> None:
@@ -207,27 +190,32 @@ def _check_several(logs: Sequence[Log], several: str | None) -> None:
     if several is None or several == MEAN:
         return
     column, _, value = several.partition("=")
-    cells = [row[column] for log in logs for row in log.rows if row.get(column) is not None]
-    if not any(is_value(cell, value) for cell in cells):
-        there = sorted({str(cell)[:LONGEST_VALUE] for cell in cells})[:SHOWN_COLUMNS]
-        has = f"{column} has {', '.join(there)}" if there else f"no log has a column {column!r}"
-        raise ValueError(f"several={several}: must be COLUMN=VALUE or {MEAN}; {has}")
+    texts = set()
+    for log in logs:
+        for cell in log.cells(column):
+            if is_value(cell, value):
+                return
+            texts.add(str(cell)[:LONGEST_VALUE])
+
+    there = f"no log has a column {column!r}"
+    if texts:
+        there = f"{column} has {', '.join(sorted(texts)[:SHOWN_COLUMNS])}"
+    raise ValueError(f"several={several}: must be COLUMN=VALUE or {MEAN}; {there}")
 
 
 def is_value(cell: Any, value: str) -> bool:
-    """Whether a cell is what the text `value` says: 0 and 0.0 are equal."""
+    """Return whether a cell is what the text `value` says: 0 and 0.0 are equal."""
     return str(cell) == value or number(cell) == number(value)
 
 
-def said_of(logs: Sequence[Log], mapping: Mapping, given: Given) -> list[str]:
-    """Say of each key what it is, and whether it was given or proposed."""
-    lines = []
-    for key in ABOUT:
-        value = getattr(mapping, key)
-        shown = ", ".join(value) if isinstance(value, list) else value
-        lines.append(f"{key}: {shown} ({'given' if key in given else 'proposed'})")
-    other = [name for name in scores_among(count_columns(logs)) if name != mapping.score]
-    return [*lines, f"other scores: {', '.join(other[:6])}"] if other else lines
+def column_of(source: str | None) -> str:
+    """Return the column that a key of the mapping names, without `sum:`; empty: it names none."""
+    return "" if source is None else source.removeprefix(SUM)
+
+
+def adds_up(source: str | None) -> bool:
+    """Return whether a key of the mapping names the amount of each step, by `sum:COLUMN`."""
+    return source is not None and source.startswith(SUM)
 
 
 def columns_of_runs(given: Given) -> list[str]:
@@ -238,21 +226,29 @@ def columns_of_runs(given: Given) -> list[str]:
     run = given.get("run")
     if run is not None and not run.startswith(COLUMN):
         raise ValueError(f"run={run}: must be column:NAME")
-    sources = [given.get(key) or "" for key in ("run", "method", "seed")]
-    return [source.removeprefix(COLUMN) for source in sources if source.startswith(COLUMN)]
+
+    columns = []
+    for key in ("run", "method", "seed"):
+        source = given.get(key) or ""
+        if source.startswith(COLUMN):
+            columns.append(source.removeprefix(COLUMN))
+    return columns
 
 
 def count_columns(logs: Sequence[Log]) -> Counter[str]:
     """Count in how many logs each column is."""
-    return Counter(column for log in logs for column in log.columns)
+    counts: Counter[str] = Counter()
+    for log in logs:
+        counts.update(log.columns)
+    return counts
 
 
 def scores_among(columns: Collection[str]) -> list[str]:
     """Return the columns that have the name of a score, evaluations before rewards."""
-    found = []
+    scores = []
     for pattern in NAMES["score"]:
-        found += [name for name in sorted(columns) if re.fullmatch(pattern, name)]
-    return found
+        scores += [name for name in sorted(columns) if re.fullmatch(pattern, name)]
+    return scores
 
 
 def find_column(name: str, columns: Collection[str]) -> str | None:
@@ -266,34 +262,3 @@ def find_column(name: str, columns: Collection[str]) -> str | None:
     plain = name.strip().replace(".", "/")
     alike = [column for column in columns if column.strip().replace(".", "/") == plain]
     return alike[0] if len(alike) == 1 else None
-
-
-def _in_logs(name: str | None, columns: Collection[str]) -> str | None:
-    """Return the name of a column as the logs have it, with `sum:` before it if it has that."""
-    if name is None:
-        return None
-    prefix = SUM if name.startswith(SUM) else ""
-    column = name.removeprefix(SUM)
-    return prefix + (find_column(column, columns) or column)
-
-
-def _most_common(names: Sequence[str], columns: Counter[str]) -> str | None:
-    """Return the name that most logs have, the first of several; None if no log has any."""
-    best = max(names, key=lambda name: columns[name.removeprefix(SUM)])
-    return best if columns[best.removeprefix(SUM)] else None
-
-
-def _time_with_unit(columns: Collection[str]) -> str | None:
-    """Return the only column whose name says that it is a time and in which unit; None: no such.
-
-    >>> _time_with_unit(["Elapsed wall clock [h]", "step time [s]", "score"])
-    'Elapsed wall clock [h]'
-    """
-    times = [name for name in sorted(columns) if TIME_WITH_UNIT.fullmatch(name)]
-    return times[0] if len(times) == 1 else None
-
-
-def differing(logs: Sequence[Log]) -> list[str]:
-    """List the config keys in which the runs differ, for `--by`."""
-    keys = sorted({key for log in logs for key in log.config if key != "id" and key[:1] != "_"})
-    return [key for key in keys if len({str(log.config.get(key)) for log in logs}) > 1]

@@ -15,7 +15,7 @@ RUN_COLUMNS = {"method", "seed", "axes", "first_step", "last_step"}  # of an aud
 
 
 def is_mark(path: Path) -> bool:
-    """Whether a file is the record of an audit."""
+    """Return whether a file is the record of an audit."""
     try:
         if not path.is_file() or path.stat().st_size > LARGEST_MARK:
             return False
@@ -26,5 +26,6 @@ def is_mark(path: Path) -> bool:
 
 
 def is_own_table(columns: Collection[str]) -> bool:
-    """Whether a table with these columns is one that pods wrote of a study or an audit."""
-    return {*columns} >= STUDY_COLUMNS or {*columns} >= RUN_COLUMNS
+    """Return whether a table with these columns is one that pods wrote of a study or an audit."""
+    names = set(columns)
+    return names >= STUDY_COLUMNS or names >= RUN_COLUMNS

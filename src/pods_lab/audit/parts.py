@@ -19,49 +19,50 @@ def whole(parts: Sequence[Log]) -> Log:
         return first
     if first.path.name == STATE:
         return max(parts, key=lambda log: len(log.rows))
+
     rows = list(first.rows)
     notes = list(first.notes)
+    config = dict(first.config)
+    faults = list(first.faults)
     for part in parts[1:]:
-        continued = _continued(rows, part.rows)
-        if continued is not part.rows:
+        offsets = _offsets(rows, part.rows)
+        if offsets:
             notes.append(RESUMED)
-        rows += continued
-    config: Row = {}
-    for part in parts:
+        rows += [_moved(row, offsets) for row in part.rows]
         config |= part.config
-    faults = [fault for part in parts for fault in part.faults]
+        faults += part.faults
     notes = list(dict.fromkeys(notes))
     return replace(first, rows=rows, config=config, faults=faults, notes=notes)
 
 
-def _continued(before: Sequence[Row], rows: list[Row]) -> list[Row]:
-    """Let W&B's clock and counter go on where an earlier part of the run ended."""
-    if not rows:
-        return rows
-    offsets = {CLOCK: _last(before, CLOCK), COUNTER: _last(before, COUNTER)}
+def _offsets(before: Sequence[Row], rows: Sequence[Row]) -> dict[str, float]:
+    """Return what is added to W&B's clock and counter, so that they go on after an earlier part.
+
+    None is added to steps that the trainer gave, and to a clock that goes on by itself.
+    """
+    offsets: dict[str, float] = {}
+    times_before = _numbers(before, CLOCK)
+    times = _numbers(rows, CLOCK)
+    if times_before and times and times[0] < max(times_before):
+        offsets[CLOCK] = max(times_before)
     if _counts_from_zero(before) and _counts_from_zero(rows):
-        offsets[COUNTER] += 1
-    else:
-        offsets[COUNTER] = 0  # steps that the trainer gave
-    if _first(rows, CLOCK) >= offsets[CLOCK]:
-        offsets[CLOCK] = 0
-    if not any(offsets.values()):
-        return rows
-    return [row | {key: row[key] + offsets[key] for key in offsets if key in row} for row in rows]
+        offsets[COUNTER] = len(before)
+    return offsets
+
+
+def _moved(row: Row, offsets: dict[str, float]) -> Row:
+    moved = dict(row)
+    for key, offset in offsets.items():
+        if isinstance(row.get(key), int | float):
+            moved[key] = row[key] + offset
+    return moved
 
 
 def _numbers(rows: Sequence[Row], key: str) -> list[Any]:
     return [row[key] for row in rows if isinstance(row.get(key), int | float)]
 
 
-def _first(rows: Sequence[Row], key: str) -> Any:
-    return next(iter(_numbers(rows, key)), 0)
-
-
-def _last(rows: Sequence[Row], key: str) -> Any:
-    return max(_numbers(rows, key), default=0)
-
-
 def _counts_from_zero(rows: Sequence[Row]) -> bool:
     """Return whether the counter is W&B's own: 0, 1, 2, ... since the start of the process."""
-    return [row.get(COUNTER) for row in rows] == list(range(len(rows)))
+    counts = [row.get(COUNTER) for row in rows]
+    return bool(rows) and counts == list(range(len(rows)))

@@ -10,15 +10,15 @@ and the mapping says which of them counts.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pods_lab.audit import values
 from pods_lab.audit.formats import Log
-from pods_lab.audit.lines import NUMBERS, RANKS, Line, read_lines
-from pods_lab.audit.mapping import MEAN, SUM, Mapping, is_value
+from pods_lab.audit.lines import RANKS, Line, read_lines
+from pods_lab.audit.mapping import MEAN, Mapping, adds_up, is_value
 
 Floats = NDArray[np.float64]
 SINCE_1970 = 1e8  # seconds: a larger number is a time of day, since no run takes three years
@@ -44,161 +44,203 @@ class Records:
     """Why the whole run is left out; empty: it is not."""
 
 
+class _Attempted(NamedTuple):
+    """A line, and how often the run had been resumed when it wrote the line."""
+
+    line: Line
+    attempt: int
+
+
+class _Contradiction(NamedTuple):
+    """Two lines of one step whose numbers differ."""
+
+    first: Line
+    second: Line
+
+
 def read_records(log: Log, mapping: Mapping, notes: Notes) -> Records:
     """Read the records of a run, and add to the notes what was chosen among them."""
     read = read_lines(log, mapping)
-    found = _chosen(read.lines, mapping)
-    attempts = _attempts(found)
-    doubled = _doubled(found, attempts, "score")
-    rank = next((name for name in read.tellers if name.lower() in RANKS), None)
-    if doubled and rank is not None and mapping.several is None:
-        found = _of_first_rank(log.name, found, rank, len(doubled), notes)
-        attempts = _attempts(found)
-        doubled = _doubled(found, attempts, "score")
+    lines = _with_attempts(_chosen(read.lines, mapping))
+    contradictions = _contradictions(lines, "score")
+    ranks = [name for name in read.tellers if name.lower() in RANKS]
+    if contradictions and ranks and mapping.several is None:
+        of_rank = _of_first_rank(log.name, lines, ranks[0], len(contradictions), notes)
+        lines = _with_attempts(of_rank)
+        contradictions = _contradictions(lines, "score")
 
-    found, attempts = _without_abandoned(log.name, found, attempts, notes)
-    records = _by_step(log.name, found, attempts, mapping)
+    lines = _without_abandoned(log.name, lines, notes)
+    records = _by_step(log.name, lines, mapping)
     records.faults += read.faults
-    if doubled and mapping.several != MEAN:
-        records.unusable = _said_of_doubled(doubled, read.tellers)
-    for key in ("seconds", "tokens"):
-        if (getattr(mapping, key) or "").startswith(SUM) and _doubled(found, attempts, key):
-            records.faults.append(f"steps have several {key} that differ, so they are not used")
-            setattr(records, key, np.full(len(records.steps), np.nan))
+    if contradictions and mapping.several != MEAN:
+        records.unusable = _contradiction_message(contradictions, read.tellers)
+    _drop_contradicting_amounts(records, lines, mapping)
     return records
 
 
+def _drop_contradicting_amounts(
+    records: Records, lines: Sequence[_Attempted], mapping: Mapping
+) -> None:
+    """Forget seconds or tokens that are amounts of steps, if a step has several that differ."""
+    for key in ("seconds", "tokens"):
+        if adds_up(getattr(mapping, key)) and _contradictions(lines, key):
+            records.faults.append(f"steps have several {key} that differ, so they are not used")
+            setattr(records, key, np.full(len(records.steps), np.nan))
+
+
 def _of_first_rank(
-    run: str, found: Sequence[Line], rank: str, steps: int, notes: Notes
+    run: str, lines: Sequence[_Attempted], rank: str, steps: int, notes: Notes
 ) -> list[Line]:
-    """Leave the records of the lowest rank, and those that have none; `steps` have several."""
-    ranks = [record.row[rank] for record in found if rank in record.row]
+    """Leave the records of the lowest rank, and all without a rank; `steps` have several."""
+    ranks = [line.row[rank] for line, _ in lines if rank in line.row]
     lowest = min(ranks, key=values.number)
     note = (
         f"several records of a step, of which those with {rank}={lowest} count "
         f"(several: {rank}=VALUE or {MEAN} chooses others)"
     )
     notes.setdefault(note, []).append(f"{run} ({steps} steps)")
-    return [record for record in found if record.row.get(rank, lowest) == lowest]
+    return [line for line, _ in lines if line.row.get(rank, lowest) == lowest]
 
 
-def _chosen(found: Sequence[Line], mapping: Mapping) -> list[Line]:
+def _chosen(lines: Sequence[Line], mapping: Mapping) -> list[Line]:
     """Leave out the records that `several: COLUMN=VALUE` does not want."""
     if mapping.several is None or mapping.several == MEAN:
-        return list(found)
+        return list(lines)
     column, _, value = mapping.several.partition("=")
-    kept = []
-    for record in found:
-        cell = record.row.get(column)
+    chosen = []
+    for line in lines:
+        cell = line.row.get(column)
         if cell is None or is_value(cell, value):
-            kept.append(record)
-    return kept
+            chosen.append(line)
+    return chosen
 
 
-def _attempts(found: Sequence[Line]) -> list[int]:
+def _with_attempts(lines: Sequence[Line]) -> list[_Attempted]:
     """Count for each record how often the log had gone back to a step that it has already.
 
     Records that are only out of order do not count, since no step has the same columns twice. If
     the time of day goes back with the step, two processes wrote the log and none was resumed.
     """
-    times = [record.numbers["seconds"] for record in found]
-    known = [time for time in times if not math.isnan(time)]
-    times_of_day = min(known, default=0.0) > SINCE_1970
-    attempts = []
+    times = [line.numbers["seconds"] for line in lines]
+    are_times_of_day = _are_times_of_day(times)
+    attempted = []
     attempt = 0
     latest = -math.inf
     highest = -math.inf
     seen: set[Any] = set()
-    for record in found:
-        key = (record.step, record.columns, record.teller)
-        time = record.numbers["seconds"]
-        together = times_of_day and time <= latest
-        if key in seen and record.step < highest and not together:
+    for line, time in zip(lines, times, strict=True):
+        key = (line.step, line.columns, line.teller)
+        is_of_two_processes = are_times_of_day and time <= latest
+        if key in seen and line.step < highest and not is_of_two_processes:
             attempt += 1
             seen.clear()
             highest = -math.inf
+
         seen.add(key)
-        highest = max(highest, record.step)
-        latest = latest if math.isnan(time) else max(latest, time)
-        attempts.append(attempt)
-    return attempts
+        highest = max(highest, line.step)
+        latest = max(latest, time)  # which is `latest` if the time is NaN
+        attempted.append(_Attempted(line, attempt))
+    return attempted
 
 
-def _doubled(found: Sequence[Line], attempts: Sequence[int], key: str) -> list[tuple[Line, Line]]:
+def _are_times_of_day(times: Sequence[float]) -> bool:
+    """Return whether all times that are known are of day; none is known: they are not."""
+    finite = [time for time in times if not math.isnan(time)]
+    return bool(finite) and min(finite) > SINCE_1970
+
+
+def _contradictions(lines: Sequence[_Attempted], key: str) -> list[_Contradiction]:
     """Return two records of each step that have different numbers for one key."""
-    first: dict[Any, Line] = {}
-    doubled = {}
-    for record, attempt in zip(found, attempts, strict=True):
-        number = record.numbers[key]
+    first_lines: dict[Any, Line] = {}
+    contradictions = {}
+    for line, attempt in lines:
+        number = line.numbers[key]
         if math.isnan(number):
             continue
-        other = first.setdefault((record.step, attempt), record)
-        if other.numbers[key] != number:
-            doubled[record.step, attempt] = (other, record)
-    return list(doubled.values())
+        place = (line.step, attempt)
+        first = first_lines.setdefault(place, line)
+        if first.numbers[key] != number:
+            contradictions[place] = _Contradiction(first, line)
+    return list(contradictions.values())
 
 
-def _said_of_doubled(doubled: Sequence[tuple[Line, Line]], tellers: Sequence[str]) -> str:
+def _contradiction_message(contradictions: Sequence[_Contradiction], tellers: Sequence[str]) -> str:
     """Say how records of a step differ, and how to choose among them."""
-    one, other = doubled[0]
-    differ = [name for name in tellers if one.row.get(name) != other.row.get(name)]
-    said = [f"{name} ({one.row.get(name)}, {other.row.get(name)})" for name in differ]
-    scores = f"{one.numbers['score']:g} and {other.numbers['score']:g} at step {one.step:g}"
-    which = f"which differ in {' and '.join(said)}" if said else "which no text or rank tells apart"
-    column = differ[0] if differ else "COLUMN"
-    value = one.row.get(differ[0]) if differ else "VALUE"
-    choice = f"several: {column}={value} or {MEAN} in the mapping chooses"
-    return f"{len(doubled)} steps have several scores ({scores}), {which}; {choice}"
+    first, second = contradictions[0]
+    differing = [name for name in tellers if first.row.get(name) != second.row.get(name)]
+    which = "which no text or rank tells apart"
+    example = "COLUMN=VALUE"
+    if differing:
+        cells = [f"{name} ({first.row.get(name)}, {second.row.get(name)})" for name in differing]
+        which = f"which differ in {' and '.join(cells)}"
+        example = f"{differing[0]}={first.row.get(differing[0])}"
+    scores = f"{first.numbers['score']:g} and {second.numbers['score']:g} at step {first.step:g}"
+    choice = f"several: {example} or {MEAN} in the mapping chooses"
+    return f"{len(contradictions)} steps have several scores ({scores}), {which}; {choice}"
 
 
-def _without_abandoned(
-    run: str, found: Sequence[Line], attempts: Sequence[int], notes: Notes
-) -> tuple[list[Line], list[int]]:
+def _without_abandoned(run: str, lines: Sequence[_Attempted], notes: Notes) -> list[_Attempted]:
     """Leave out what a resumed run had of later steps, and the shorter of two runs of one log."""
-    if not attempts or attempts[-1] == 0:
-        return list(found), list(attempts)
-    kept: list[tuple[Line, int]] = []
-    for attempt in range(attempts[-1] + 1):
-        part = [record for record, one in zip(found, attempts, strict=True) if one == attempt]
-        start = min(record.step for record in part)
-        end = max(record.step for record in part)
-        begins = min((record.step for record, _ in kept), default=math.inf)
-        before = max((record.step for record, _ in kept), default=-math.inf)
-        if attempt == 0:
-            kept = [(record, attempt) for record in part]
-        elif start > begins:
+    attempts: dict[int, list[_Attempted]] = {}
+    for attempted in lines:
+        attempts.setdefault(attempted.attempt, []).append(attempted)
+
+    kept = attempts.pop(0, [])
+    for later in attempts.values():
+        before = _steps(kept)
+        after = _steps(later)
+        if after.first > before.first:
             note = "resumed runs, whose later records count"
-            notes.setdefault(note, []).append(f"{run} (from step {before:g} back to {start:g})")
-            kept = [(record, one) for record, one in kept if record.step < start]
-            kept += [(record, attempt) for record in part]
+            place = f"from step {before.last:g} back to {after.first:g}"
+            kept = [attempted for attempted in kept if attempted.line.step < after.first] + later
         else:
             note = "logs with a run that was begun anew, of which the longer counts"
-            notes.setdefault(note, []).append(f"{run} (to step {before:g}, then to {end:g})")
-            if end >= before:
-                kept = [(record, attempt) for record in part]
-    return [record for record, _ in kept], [attempt for _, attempt in kept]
+            place = f"to step {before.last:g}, then to {after.last:g}"
+            if after.last >= before.last:
+                kept = later
+        notes.setdefault(note, []).append(f"{run} ({place})")
+    return kept
 
 
-def _by_step(run: str, found: Sequence[Line], attempts: Sequence[int], mapping: Mapping) -> Records:
+class _Steps(NamedTuple):
+    """The least and largest step of some records."""
+
+    first: float
+    last: float
+
+
+def _steps(lines: Sequence[_Attempted]) -> _Steps:
+    steps = [line.step for line, _ in lines]
+    return _Steps(first=min(steps), last=max(steps))
+
+
+def _by_step(run: str, lines: Sequence[_Attempted], mapping: Mapping) -> Records:
     """Make one record of each step: its last score, or their mean, and its earliest time."""
-    steps = sorted({record.step for record in found})
-    place = {step: index for index, step in enumerate(steps)}
-    columns: dict[str, list[list[float]]] = {key: [[] for _ in steps] for key in NUMBERS}
-    attempt_of = np.zeros(len(steps), np.intp)
-    for record, attempt in zip(found, attempts, strict=True):
-        index = place[record.step]
-        attempt_of[index] = max(attempt_of[index], attempt)
-        for key in NUMBERS:
-            if not math.isnan(record.numbers[key]):
-                columns[key][index].append(record.numbers[key])
-    average = mapping.several == MEAN
-    scores = [(np.mean(cell) if average else cell[-1]) if cell else np.nan
-              for cell in columns["score"]]  # fmt: skip
+    steps = sorted({line.step for line, _ in lines})
+    place_of = {step: place for place, step in enumerate(steps)}
+    last_score = np.full(len(steps), np.nan)
+    all_scores: list[list[float]] = [[] for _ in steps]
+    seconds = np.full(len(steps), np.nan)
+    tokens = np.full(len(steps), np.nan)
+    attempts = np.zeros(len(steps), np.intp)
+    for line, attempt in lines:
+        place = place_of[line.step]
+        attempts[place] = max(attempts[place], attempt)
+        seconds[place] = np.fmin(seconds[place], line.numbers["seconds"])  # NaN does not count
+        tokens[place] = np.fmax(tokens[place], line.numbers["tokens"])
+        score = line.numbers["score"]
+        if not math.isnan(score):
+            last_score[place] = score
+            all_scores[place].append(score)
+
+    scores = last_score
+    if mapping.several == MEAN:
+        scores = np.array([np.mean(several) if several else np.nan for several in all_scores])
     return Records(
         run=run,
         steps=np.array(steps, float),
-        scores=np.array(scores, float),
-        seconds=np.array([min(cell, default=np.nan) for cell in columns["seconds"]], float),
-        tokens=np.array([max(cell, default=np.nan) for cell in columns["tokens"]], float),
-        attempts=attempt_of,
+        scores=scores.astype(float),
+        seconds=seconds,
+        tokens=tokens,
+        attempts=attempts,
     )

@@ -25,8 +25,17 @@ QUERY_SECONDS = 60.0  # a database of a million rows takes ten
 QUERY_STEPS = 100_000  # of SQLite's machine between two looks at the clock
 
 DTYPES = {
-    **{1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8"},
-    **{17: "<u2", 19: "<f2", 22: "<u4", 23: "<u8"},
+    1: "<f4",
+    2: "<f8",
+    3: "<i4",
+    4: "u1",
+    5: "<i2",
+    6: "i1",
+    9: "<i8",
+    17: "<u2",
+    19: "<f2",
+    22: "<u4",
+    23: "<u8",
 }
 """Types of numbers in TensorFlow's `types.proto`; 14 is bfloat16."""
 BFLOAT16 = 14
@@ -43,18 +52,22 @@ def wandb_run(path: Path) -> Iterator[Log]:
             log.faults.append(f"record {number} is damaged, and what follows is left out")
             break
         if record.HasField("run"):
-            run = record.run
-            log.name = run.display_name or log.name
-            log.machine = log.machine or run.host
-            log.config |= flat(items(run.config.update))
-            log.config |= {"id": run.run_id, "group": run.run_group}
-            log.key = "\0".join([run.entity, run.project, run.run_id])
+            _take_run(record.run, log)
         elif record.HasField("environment"):
             log.machine = record.environment.gpu_type or log.machine
         elif record.HasField("history"):
             row = {"_step": record.history.step.num} | items(record.history.item)
             log.rows.append(flat(row, "/"))
     yield log
+
+
+def _take_run(run: Any, log: Log) -> None:
+    """Take name, machine and config of a W&B run."""
+    log.name = run.display_name or log.name
+    log.machine = log.machine or run.host
+    log.config |= flat(items(run.config.update))
+    log.config |= {"id": run.run_id, "group": run.run_group}
+    log.key = "\0".join([run.entity, run.project, run.run_id])
 
 
 def _parsed(message: Any, data: bytes) -> Any:
@@ -94,7 +107,11 @@ def leveldb_records(data: bytes, faults: list[str]) -> Iterator[bytes]:
 
 def items(pairs: Iterable[Any]) -> Row:
     """Return W&B's items as a dictionary; of a nested key the parts are joined."""
-    return {pair.key or "/".join(pair.nested_key): json.loads(pair.value_json) for pair in pairs}
+    row = {}
+    for pair in pairs:
+        key = pair.key or "/".join(pair.nested_key)
+        row[key] = json.loads(pair.value_json)
+    return row
 
 
 def tensorboard(path: Path) -> Iterator[Log]:
@@ -136,13 +153,20 @@ def _scalar(value: Any) -> float | None:
     for numbers in (tensor.float_val, tensor.double_val, tensor.int_val, tensor.int64_val):
         if len(numbers) == 1:
             return float(numbers[0])
+
+    return _from_bytes(tensor)
+
+
+def _from_bytes(tensor: Any) -> float | None:
+    """Return the number in the raw bytes of a tensor; None: it is no number, or it is several."""
     raw = tensor.tensor_content or np.array(tensor.half_val, "<u2").tobytes()
+    code = DTYPES.get(tensor.dtype)
     if tensor.dtype == BFLOAT16:  # the upper half of a float32
         raw = b"\0\0" + raw
-    dtype = np.dtype("<f4" if tensor.dtype == BFLOAT16 else DTYPES.get(tensor.dtype, "V1"))
-    if dtype.kind == "V" or len(raw) != dtype.itemsize:
+        code = "<f4"
+    if code is None or len(raw) != np.dtype(code).itemsize:
         return None
-    return float(np.frombuffer(raw, dtype)[0])
+    return float(np.frombuffer(raw, code)[0])
 
 
 def trackio(path: Path) -> Iterator[Log]:
@@ -160,13 +184,11 @@ def trackio(path: Path) -> Iterator[Log]:
                 raise ValueError(f"has no table {name}")
         configs = dict(base.execute("SELECT run_id, config FROM configs"))
         for run, name, timestamp, step, metrics in _metrics(base):
-            log = logs.get(run)
-            if log is None:
+            if run not in logs:
                 config = flat(json.loads(configs.get(run) or "{}")) | {"id": run}
-                log = Log(str(name or run), path, [], config, key=f"{path}\0{run}")
-                logs[run] = log
+                logs[run] = Log(str(name or run), path, [], config, key=f"{path}\0{run}")
             row = {"step": step, "timestamp": timestamp} | json.loads(metrics)
-            log.rows.append(flat(row, "/"))
+            logs[run].rows.append(flat(row, "/"))
     yield from logs.values()
 
 

@@ -3,7 +3,9 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from pods_lab.audit.formats import some
 
 Unit = Literal["share", "percent", "score"]
 PERCENT = re.compile(r"(?i)%|(?<![a-z])(percent|percentage|pct|prozent)(?![a-z])")
@@ -12,7 +14,20 @@ ACCURACY = re.compile(
     r"(_?(rate|mean|reward))?(?![a-z])"
 )
 """Names of scores that cannot be above 1, or above 100 in percent."""
-NAMED = 4  # runs that a message names
+
+
+class Range(NamedTuple):
+    """Least and largest score."""
+
+    low: float
+    high: float
+
+
+ALLOWED = {
+    "share": Range(0.0, 1.0),
+    "percent": Range(0.0, 100.0),
+    "score": Range(-math.inf, math.inf),
+}
 
 
 def unit_of(name: str, values: Mapping[str, Sequence[float]], given: Unit | None = None) -> Unit:
@@ -35,48 +50,54 @@ def unit_of(name: str, values: Mapping[str, Sequence[float]], given: Unit | None
     >>> unit_of("reward", {"a": [-0.5, 1.2]})
     'score'
     """
-    finite = {run: [x for x in found if math.isfinite(x)] for run, found in values.items()}
-    finite = {run: found for run, found in finite.items() if found}
-    if not finite:
+    ranges = _ranges(values)
+    if not ranges:
         return given or "score"
-    low = min(map(min, finite.values()))
-    high = max(map(max, finite.values()))
-    if given is not None:
-        _check(given, low, high)
-        return given
-    says_percent = PERCENT.search(name) is not None
-    if low >= 0 and high <= 1:
-        return "score" if says_percent and high > 0 else "share"
-    if low >= 0 and high <= 100 and (says_percent or ACCURACY.search(name)):
-        if not says_percent:
-            _check_equal(name, finite)
-        return "percent"
-    return "score"
-
-
-def _check(given: Unit, low: float, high: float) -> None:
-    """Raise a ValueError if no score of the given unit can have these values."""
-    most = {"share": 1.0, "percent": 100.0, "score": math.inf}[given]
-    least = -math.inf if given == "score" else 0.0
-    if low < least or high > most:
+    low = min(scores.low for scores in ranges.values())
+    high = max(scores.high for scores in ranges.values())
+    if given is None:
+        return _proposed(name, ranges, Range(low, high))
+    allowed = ALLOWED[given]
+    if low < allowed.low or high > allowed.high:
         raise ValueError(f"unit={given}: scores go from {low:g} to {high:g}")
+    return given
 
 
-def _check_equal(name: str, finite: Mapping[str, Sequence[float]]) -> None:
+def _proposed(name: str, ranges: Mapping[str, Range], scores: Range) -> Unit:
+    """Tell the unit of scores by their range in all runs and the name of their column."""
+    says_percent = PERCENT.search(name) is not None
+    if scores.low < 0 or scores.high > 100:
+        return "score"
+    if scores.high <= 1:
+        is_doubtful = says_percent and scores.high > 0
+        return "score" if is_doubtful else "share"
+    if says_percent:
+        return "percent"
+    if ACCURACY.search(name) is None:
+        return "score"
+    _check_equal(name, ranges)
+    return "percent"
+
+
+def _ranges(values: Mapping[str, Sequence[float]]) -> dict[str, Range]:
+    """Return the range of the finite scores of each run that has any."""
+    ranges = {}
+    for run, scores in values.items():
+        finite = [score for score in scores if math.isfinite(score)]
+        if finite:
+            ranges[run] = Range(min(finite), max(finite))
+    return ranges
+
+
+def _check_equal(name: str, ranges: Mapping[str, Range]) -> None:
     """Raise a ValueError if some runs seem to have shares and others a percent.
 
     A run whose scores are all 0 is the same in both units.
     """
-    shares = [run for run, found in finite.items() if 0 < max(found) <= 1]
-    percents = [run for run, found in finite.items() if max(found) > 1]
+    shares = [run for run, scores in ranges.items() if 0 < scores.high <= 1]
+    percents = [run for run, scores in ranges.items() if scores.high > 1]
     if shares and percents:
         raise ValueError(
-            f"score={name}: {_named(shares)} have no score above 1, as shares, and "
-            f"{_named(percents)} have, as percent: write all in one unit, or set unit: percent"
+            f"score={name}: {some(shares)} have no score above 1, as shares, and "
+            f"{some(percents)} have, as percent: write all in one unit, or set unit: percent"
         )
-
-
-def _named(runs: Sequence[str]) -> str:
-    """Name some of the runs, and how many more there are."""
-    more = len(runs) - NAMED
-    return ", ".join(runs[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -19,15 +19,19 @@ WRAPPED = re.compile(r"(?:np\.\w+|tensor|array)\(([^(),]+)[^()]*\)")  # a number
 BLANKS_BETWEEN_DIGITS = re.compile(r"(?<=\d)[ \u00a0\u202f'](?=\d{3}(?!\d))")
 
 FRACTION = re.compile(r"\s*(\d[\d,. ]*)\s*(?:/|of)\s*\d[\d,. ]*\s*")
-CLOCK = re.compile(r"(?:(\d+)\s*d(?:ays?)?,?\s+)?(?:(\d+):)?(\d+):(\d{1,2}(?:[.,]\d+)?)")
+CLOCK = re.compile(
+    r"(?:(?P<days>\d+)\s*d(?:ays?)?,?\s+)?"
+    r"(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d{1,2}(?:[.,]\d+)?)"
+)
 AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zµ]+)[\s,]*")
-UNITS = {
-    **dict.fromkeys(("d", "day", "days"), 86400.0),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
-    **dict.fromkeys(("ms", "msec"), 1e-3),
+SECONDS = {
+    86400.0: ("d", "day", "days"),
+    3600.0: ("h", "hr", "hrs", "hour", "hours"),
+    60.0: ("m", "min", "mins", "minute", "minutes"),
+    1.0: ("s", "sec", "secs", "second", "seconds"),
+    1e-3: ("ms", "msec"),
 }
+UNITS = {unit: seconds for seconds, units in SECONDS.items() for unit in units}
 """Seconds of each unit of time."""
 
 
@@ -56,19 +60,25 @@ def _from_text(text: str, decimal: str) -> float:
     wrapped = WRAPPED.fullmatch(text)
     if wrapped:
         text = wrapped[1].strip()
-    text = BLANKS_BETWEEN_DIGITS.sub("", text)
-    other = "," if decimal == "." else "."
-    certain = other in text or text.count(decimal) > 1  # if it is read the other way round
-    if THOUSANDS[decimal].fullmatch(text):
-        text = text.replace(other, "")
-    elif certain and THOUSANDS[other].fullmatch(text):
-        text = text.replace(decimal, "")
-    elif "," in text and not DECIMAL_COMMA.fullmatch(text):
+
+    text = _without_thousands(BLANKS_BETWEEN_DIGITS.sub("", text), decimal)
+    if "," in text and not DECIMAL_COMMA.fullmatch(text):
         return NAN
     try:
         return float(text.replace(",", "."))
     except ValueError:
         return NAN
+
+
+def _without_thousands(text: str, decimal: str) -> str:
+    """Write a number that has marks of thousands without them, and with a decimal point."""
+    thousands = "," if decimal == "." else "."
+    if THOUSANDS[decimal].fullmatch(text):
+        return text.replace(thousands, "").replace(",", ".")
+    is_certain = thousands in text or text.count(decimal) > 1
+    if is_certain and THOUSANDS[thousands].fullmatch(text):
+        return text.replace(decimal, "").replace(",", ".")
+    return text
 
 
 def step(cell: object) -> float:
@@ -77,8 +87,10 @@ def step(cell: object) -> float:
     >>> step(10), step("10/100"), step("1,000 of 2,000"), step("10.0"), step(10**400), step(1e308)
     (10.0, 10.0, 1000.0, 10.0, nan, nan)
     """
-    fraction = FRACTION.fullmatch(cell) if isinstance(cell, str) else None
-    value = number(fraction[1] if fraction else cell)
+    if isinstance(cell, str):
+        fraction = FRACTION.fullmatch(cell)
+        cell = fraction[1] if fraction else cell
+    value = number(cell)
     return value if abs(value) <= LARGEST_STEP else NAN
 
 
@@ -98,20 +110,25 @@ def seconds(cell: object) -> float:
         return value
     clock = CLOCK.fullmatch(text)
     if clock:
-        days, hours, minutes = (float(part or 0) for part in clock.groups()[:3])
-        return days * 86400 + hours * 3600 + minutes * 60 + number(clock[4])
+        days = float(clock["days"] or 0)
+        hours = float(clock["hours"] or 0)
+        minutes = float(clock["minutes"])
+        return days * 86400 + hours * 3600 + minutes * 60 + number(clock["seconds"])
     value = _with_units(text.lower())
     return _since_1970(text) if math.isnan(value) else value
 
 
 def _with_units(text: str) -> float:
     """Return the seconds of a text such as "1h 2m 3s"; NaN: it is none."""
-    if AMOUNT.sub("", text):
-        return NAN
     amounts = AMOUNT.findall(text)
-    if not amounts or any(unit not in UNITS for _, unit in amounts):
+    if not amounts or AMOUNT.sub("", text):
         return NAN
-    return sum(float(amount) * UNITS[unit] for amount, unit in amounts)
+    total = 0.0
+    for amount, unit in amounts:
+        if unit not in UNITS:
+            return NAN
+        total += float(amount) * UNITS[unit]
+    return total
 
 
 def _since_1970(text: str) -> float:

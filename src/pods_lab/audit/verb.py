@@ -35,67 +35,67 @@ def audit(*paths: str | Path, **mapping: Any) -> "Study":
     verb with `--init`. Its x are seconds if all runs have them, else steps or tokens. A ValueError
     says why no comparison could be made of the logs.
     """
-    from pods_lab.audit.foreign import axes, study_of
-    from pods_lab.audit.mapping import check, propose, typed
+    from pods_lab.audit.axes import axes
+    from pods_lab.audit.foreign import study_of
+    from pods_lab.audit.mapping import check, typed
+    from pods_lab.audit.propose import propose
 
     given = typed(mapping)
-    read = _read([*map(Path, paths)], given)
-    complete = check(read.logs, propose(read.logs, given))
-    return next(axes(study_of(read.logs, complete, read.left_out, given).study))
+    reading = _read([Path(path) for path in paths], given)
+    complete = check(reading.logs, propose(reading.logs, given))
+    audited = study_of(reading.logs, complete, reading.left_out, given)
+    return next(axes(audited.study))
 
 
 def run(options: argparse.Namespace) -> None:
     """Read the logs, say what was taken, compare, and write page, tables and figures."""
     from pods_lab.audit.findings import check_folder, write
     from pods_lab.audit.foreign import study_of
-    from pods_lab.audit.mapping import (
-        check,
-        count_columns,
-        propose,
-        read_map,
-        said_of,
-        typed,
-        write_map,
-    )
+    from pods_lab.audit.mapping import check, count_columns, read_map, typed, write_map
+    from pods_lab.audit.propose import mapping_lines, propose
 
-    path = options.map or (MAP if MAP.is_file() and not options.init else None)
+    path = options.map
+    if path is None and not options.init:
+        path = MAP if MAP.is_file() else None
     given = read_map(path) if path else {}
     if options.by:
         given |= typed({"method": options.by})
     check_folder(options.out)
-    read = _read(options.paths, given, any_steps=options.init)
-    mapping = propose(read.logs, given)
+    reading = _read(options.paths, given, any_steps=options.init)
+    mapping = propose(reading.logs, given)
     if options.init:
-        write_map(mapping, count_columns(read.logs), MAP)
-        print(*said_of(read.logs, mapping, given), f"written: {MAP}", sep="\n")
+        write_map(mapping, count_columns(reading.logs), MAP)
+        lines = mapping_lines(reading.logs, mapping, given)
+        print("\n".join([*lines, f"written: {MAP}"]))
         return
-    mapping = check(read.logs, mapping)
+
+    mapping = check(reading.logs, mapping)
     source = str(path or "proposed (--init writes it down)")
-    took = [
-        _said_of_files(read, source),
-        *read.notes,
-        *said_of(read.logs, mapping, given),
-        _differing(read),
-    ]
-    audited = study_of(read.logs, mapping, read.left_out, given)
-    text, content = write(audited, mapping, options.target, {"took": took}, options.out)
-    page = f"\npage: {options.out / 'report.html'} (tables and figures beside it)"
-    print(json.dumps(content, indent=1) if options.json else "\n".join([*text, page]))
+    took = [_files_line(reading, source), *reading.notes]
+    took += mapping_lines(reading.logs, mapping, given)
+    took.append(_config_line(reading))
+    audited = study_of(reading.logs, mapping, reading.left_out, given)
+    lines, content = write(audited, mapping, options.target, {"took": took}, options.out)
+    if options.json:
+        print(json.dumps(content, indent=1))
+    else:
+        page = f"\npage: {options.out / 'report.html'} (tables and figures beside it)"
+        print("\n".join([*lines, page]))
 
 
-def _said_of_files(read: "Reading", source: str) -> str:
+def _files_line(reading: "Reading", source: str) -> str:
     """Say how many runs were read from which formats."""
-    runs = [f"{count} runs from {title}" for title, count in read.formats.items()]
+    runs = [f"{count} runs from {title}" for title, count in reading.formats.items()]
     return f"read: {', '.join(runs)}; mapping: {source}"
 
 
-def _differing(read: "Reading") -> str:
+def _config_line(reading: "Reading") -> str:
     """Say in which config keys the runs differ."""
-    from pods_lab.audit.mapping import differing
+    from pods_lab.audit.propose import differing
 
-    if not any(log.config for log in read.logs):
+    if not any(log.config for log in reading.logs):
         return "no configs are in the logs"
-    keys = differing(read.logs)[:SHOWN_KEYS]
+    keys = differing(reading.logs)[:SHOWN_KEYS]
     return f"the configs differ in: {', '.join(keys) or 'nothing'}"
 
 
@@ -107,5 +107,5 @@ def _read(paths: Sequence[Path], given: "Given", any_steps: bool = False) -> "Re
     from pods_lab.audit.mapping import NAMES, columns_of_runs
     from pods_lab.audit.readers import read
 
-    steps = None if any_steps else [*NAMES["step"], *given.get("step", ())]
+    steps = None if any_steps else NAMES["step"] + given.get("step", [])
     return read(paths, steps, columns_of_runs(given))

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from pods_lab.audit.formats import ENDING, one_line
 
 RUN_OF_PODS = {"identity.json", "metrics.jsonl"}
 PAGE_OF_AUDIT = {"audit.json", "report.html"}
 COPIES_OF_WANDB = ("files", "logs")  # beside the file of an offline run
-
-Order = tuple[list[list[str | int]], int]
+LATEST_DATE = 10**9  # above all of eight digits, so that dated parts are older than the log itself
 
 
 @dataclass
-class Found:
+class Listing:
     """What lies below some paths."""
 
     files: list[Path] = field(default_factory=list)  # in the order of names, old parts first
@@ -27,23 +27,26 @@ class Found:
     ours: Counter[str] = field(default_factory=Counter)  # folders of pods, which are no logs
 
 
-def walk(paths: Sequence[Path]) -> Found:
+def walk(paths: Sequence[Path]) -> Listing:
     """List the files below the paths; a path that is not there is a ValueError.
 
     Links to files are followed, links to folders are not. Neither what W&B copies beside a run nor
     the runs, pages and figures of pods are listed.
     """
-    found = Found()
+    listing = Listing()
     for path in paths:
         if not os.path.lexists(path):
             raise ValueError(f"{one_line(path)}: no such file or folder")
         if path.is_dir():
-            _walk_folder(path, paths, found)
+            _walk_folder(path, paths, listing)
         else:
-            found.files.append(path)
-    unique = {os.path.abspath(path): path for path in reversed(found.files)}
-    found.files = sorted(unique.values(), key=_order)
-    return found
+            listing.files.append(path)
+
+    unique: dict[str, Path] = {}
+    for path in listing.files:
+        unique.setdefault(os.path.abspath(path), path)
+    listing.files = sorted(unique.values(), key=_order)
+    return listing
 
 
 def is_below(path: str | Path, tops: Iterable[Path]) -> bool:
@@ -52,33 +55,37 @@ def is_below(path: str | Path, tops: Iterable[Path]) -> bool:
     return any(real.is_relative_to(os.path.realpath(top)) for top in tops)
 
 
-def _walk_folder(top: Path, paths: Sequence[Path], found: Found) -> None:
+def _walk_folder(top: Path, paths: Sequence[Path], listing: Listing) -> None:
     """Add what lies below a folder, without recursion: it may be thousands of folders deep."""
     waiting = [str(top)]
     while waiting:
         folder = waiting.pop()
         try:
-            with os.scandir(folder) as entries:
-                listed = list(entries)
+            with os.scandir(folder) as scanned:
+                entries = list(scanned)
         except OSError as error:
-            found.left_out.append(f"{one_line(folder)}: {error.strerror}")
+            listing.left_out.append(f"{one_line(folder)}: {error.strerror}")
             continue
-        names = {entry.name for entry in listed}
+
+        names = {entry.name for entry in entries}
         kind = _kind_of_pods(names)
         if kind:
-            found.ours[kind] += 1
+            listing.ours[kind] += 1
             continue
-        of_wandb = "run-" in os.path.basename(folder)
-        of_wandb = of_wandb and any(name.endswith(".wandb") for name in names)
-        copied = COPIES_OF_WANDB if of_wandb else ()
-        for entry in listed:
+        copied = _copied_by_wandb(folder, names)
+        for entry in entries:
             if not _is_folder(entry):
-                found.files.append(Path(entry.path))
+                listing.files.append(Path(entry.path))
             elif entry.is_symlink():
-                if not is_below(entry.path, paths):
-                    found.notes.append(f"{one_line(entry.path)}: a link, which is not followed")
+                _note_link(entry.path, paths, listing)
             elif entry.name not in copied:
                 waiting.append(entry.path)
+
+
+def _note_link(path: str, tops: Sequence[Path], listing: Listing) -> None:
+    """Say that a link to a folder is not followed, unless the folder is listed anyway."""
+    if not is_below(path, tops):
+        listing.notes.append(f"{one_line(path)}: a link, which is not followed")
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -87,19 +94,37 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
     return False
 
 
+def _copied_by_wandb(folder: str, names: set[str]) -> tuple[str, ...]:
+    """Return the folders in which W&B copies files of a run, if the folder is that of a run."""
+    if "run-" not in os.path.basename(folder):
+        return ()
+    has_run = any(name.endswith(".wandb") for name in names)
+    return COPIES_OF_WANDB if has_run else ()
+
+
 def _kind_of_pods(names: set[str]) -> str:
     """Return what of pods a folder with these files is; empty: nothing."""
     if names >= RUN_OF_PODS:
         return "runs of pods (see pods compare)"
     if names >= PAGE_OF_AUDIT:
         return "pages of pods audit"
-    figures = (name.removesuffix(".runs.csv") for name in names if name.endswith(".runs.csv"))
-    if any({f"{figure}.csv", f"{figure}.json"} <= names for figure in figures):
-        return "folders of figures of pods"
+    for name in names:
+        figure = name.removesuffix(".runs.csv")
+        if figure != name and {f"{figure}.csv", f"{figure}.json"} <= names:
+            return "folders of figures of pods"
     return ""
 
 
-def _order(path: Path) -> Order:
+class _Order(NamedTuple):
+    """By what files are sorted."""
+
+    parts: list[list[str | int]]
+    """The names of the folders and of the file, split so that 9 comes before 10."""
+    age: int
+    """Less for the older parts of a log that was set aside."""
+
+
+def _order(path: Path) -> _Order:
     """Sort by the numbers in names, and of a log that was set aside the oldest part first."""
     name = path.name
     age = 0
@@ -107,12 +132,21 @@ def _order(path: Path) -> Order:
     if ending and ending["rotation"] and ending.end() == len(name):
         rotation = ending["rotation"]
         name = name[: ending.start("rotation")]
-        is_date = rotation.startswith("-")  # as the newest date is last, so is the least number
-        age = int(rotation[1:]) - 10**9 if is_date else -int(rotation[1:])
-    return [_natural(part) for part in (*path.parent.parts, name)], age
+        number = int(rotation[1:])
+        is_date = rotation.startswith("-")
+        age = number - LATEST_DATE if is_date else -number
+    parts = [_natural(part) for part in (*path.parent.parts, name)]
+    return _Order(parts, age)
 
 
 def _natural(text: str) -> list[str | int]:
-    """Split a name so that 9 comes before 10."""
-    parts = re.split(r"(\d+)", text)
-    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
+    """Split a name so that 9 comes before 10.
+
+    >>> _natural("seed10.csv")
+    ['seed', 10, '.csv']
+    """
+    parts: list[str | int] = []
+    for place, part in enumerate(re.split(r"(\d+)", text)):
+        is_number = place % 2 == 1
+        parts.append(int(part) if is_number else part)
+    return parts

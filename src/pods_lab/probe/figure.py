@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
@@ -30,7 +29,7 @@ def draw(table: pd.DataFrame, title: str) -> Figure:
     rows = len(rules) // COLUMNS
     figure = Figure(figsize=(3.1 * COLUMNS, 2.9 * rows), layout="constrained")
     axes = figure.subplots(rows, COLUMNS, squeeze=False, sharex=True, sharey=True).ravel()
-    scale = Normalize(*np.nanquantile(table[shown], (0, 1)))
+    scale = Normalize(vmin=table[shown].min(), vmax=table[shown].max())
     for panel, rule in zip(axes, rules, strict=True):
         _map(panel, table[table.rule == rule], shown, scale)
         panel.set_title(rule)
@@ -46,11 +45,12 @@ def _map(axes: Axes, table: pd.DataFrame, shown: str, scale: Normalize) -> None:
     axes.set_xticks(range(len(grid.columns)), grid.columns)
     axes.set_yticks(range(len(grid.index)), grid.index)
     for row in table.to_dict("records"):
-        value, low, high = (row[f"{shown}{end}"] for end in ("", "_low", "_high"))
+        value = row[shown]
+        text = f"{value:.2f}\n{row[f'{shown}_low']:.2f}..{row[f'{shown}_high']:.2f}"
         colour = "black" if scale(value) > 0.6 else "white"  # viridis becomes lighter
-        at = list(grid.columns).index(row["m"]), list(grid.index).index(row["n"])
-        said = f"{value:.2f}\n{low:.2f}..{high:.2f}"
-        axes.text(*at, said, ha="center", va="center", fontsize=6.5, color=colour)
+        x = list(grid.columns).index(row["m"])
+        y = list(grid.index).index(row["n"])
+        axes.text(x, y, text, ha="center", va="center", fontsize=6.5, color=colour)
 
 
 def write(
@@ -59,10 +59,10 @@ def write(
     """Write figure, both CSV and JSON beside each other; return the path of the figure."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     style.save(draw(table, title), [Path(f"{stem}{suffix}") for suffix in style.METADATA])
-    for suffix, one in (("csv", table), ("law.csv", law)):
-        replace(Path(f"{stem}.{suffix}"), one.to_csv(index=False, float_format="%.6g"))
+    replace(Path(f"{stem}.csv"), table.to_csv(index=False, float_format="%.6g"))
+    replace(Path(f"{stem}.law.csv"), law.to_csv(index=False, float_format="%.6g"))
     rows = json.loads(table.to_json(orient="records"))  # NaN is null
-    write_json(Path(f"{stem}.json"), {**about, "rows": rows})
+    write_json(Path(f"{stem}.json"), dict(about) | {"rows": rows})
     return Path(f"{stem}.png")
 
 

@@ -40,14 +40,14 @@ class Estimator:
     m: int
 
 
-def draw(one: Estimator, pool: Group, count: int, rng: np.random.Generator) -> Floats:
+def draw(estimator: Estimator, pool: Group, count: int, rng: np.random.Generator) -> Floats:
     """Draw groups of n from a prompt's pool; return the weight of each rollout in each, (R, N)."""
     weights = np.zeros((count, len(pool.rewards)))
     for row in weights:
-        drawn = rng.permutation(len(row))[: one.n]
+        drawn = rng.permutation(len(row))[: estimator.n]
         group = Group(pool.rewards[drawn], pool.rewarded[drawn], pool.lengths[drawn])
-        kept = one.rule(group, one.m, rng)
-        row[drawn[kept]] = one.advantages(group.rewards, kept) / one.m
+        kept = estimator.rule(group, estimator.m, rng)
+        row[drawn[kept]] = estimator.advantages(group.rewards, kept) / estimator.m
     return weights
 
 
@@ -75,22 +75,38 @@ def moments(
     as the baseline of each (RLOO, arXiv:2402.14740), which is unbiased. The (P N, P N) `products`
     are inner products of the rollouts' normalised gradients v.
     """
-    prompts, size = len(pools), len(pools[0].rewards)
+    prompts = len(pools)
+    size = len(pools[0].rewards)
     kernel = np.asarray(products).reshape(prompts, size, prompts, size)
     rewards = np.array([pool.rewards for pool in pools])
-    target = (rewards - rewards.mean(1, keepdims=True)) / (size - 1)
-    of_target = with_sums(kernel, target)
-    along, means, squares = [], [], []
-    for number, one in enumerate(estimators):
+    target = (rewards - rewards.mean(axis=1, keepdims=True)) / (size - 1)
+    with_target = with_sums(kernel, target)
+
+    along = []
+    means = []
+    squares = []
+    for number, estimator in enumerate(estimators):
         rng = np.random.default_rng([seed, number])
-        weights = [draw(one, pool, count, rng) for pool in pools]
-        mean = np.array([each.mean(0) for each in weights])
-        along.append(np.einsum("pn,pnq->pq", mean, of_target))
+        weights = [draw(estimator, pool, count, rng) for pool in pools]
+        mean = np.array([drawn.mean(axis=0) for drawn in weights])
+        along.append(np.einsum("pn,pnq->pq", mean, with_target))
         means.append(np.einsum("pn,pnq->pq", mean, with_sums(kernel, mean)))
-        squares.append([((each @ kernel[p, :, p]) * each).sum(1).mean()
-                        for p, each in enumerate(weights)])  # fmt: skip
-    reference = np.einsum("pn,pnq->pq", target, of_target)
-    return Moments(reference, *map(np.array, (along, means, squares)))
+        squares.append(_mean_squares(kernel, weights))
+    return Moments(
+        reference=np.einsum("pn,pnq->pq", target, with_target),
+        along=np.array(along),
+        means=np.array(means),
+        squares=np.array(squares),
+    )
+
+
+def _mean_squares(kernel: NDArray[np.float32], weights: Sequence[Floats]) -> list[float]:
+    """Return the mean square of an estimator for each prompt, from its (R, N) weights."""
+    squares = []
+    for prompt, drawn in enumerate(weights):
+        within = kernel[prompt, :, prompt]
+        squares.append(((drawn @ within) * drawn).sum(axis=1).mean())
+    return squares
 
 
 def with_sums(kernel: NDArray[np.float32], weights: Floats) -> Floats:
@@ -99,7 +115,7 @@ def with_sums(kernel: NDArray[np.float32], weights: Floats) -> Floats:
 
 
 def summarise(
-    found: Moments,
+    measured: Moments,
     estimators: Sequence[Estimator],
     seconds: Sequence[float],
     baseline: int,
@@ -116,47 +132,60 @@ def summarise(
     progress over seconds, of which (E,) are given, NaN where unknown; `relative`, per_second over
     that of the estimator with the index `baseline`.
     """
-    about = [(one.name, one.n, one.m) for one in estimators]
-    table = pd.DataFrame(about, columns=["rule", "n", "m"]).assign(seconds=np.asarray(seconds))
-    shares = resampled(len(found.reference), resamples, seed)
-    values = outcomes(found, shares, table.seconds.to_numpy(), baseline, prompts_per_step)
-    for name, of_shares in values.items():
-        table[name] = of_shares[0]
-        ends = pd.DataFrame(of_shares[1:]).quantile(INTERVAL)  # NaN where all are
-        table[f"{name}_low"], table[f"{name}_high"] = ends.to_numpy()
+    table = pd.DataFrame({
+        "rule": [estimator.name for estimator in estimators],
+        "n": [estimator.n for estimator in estimators],
+        "m": [estimator.m for estimator in estimators],
+        "seconds": np.asarray(seconds),
+    })  # fmt: skip
+    shares = resampled(len(measured.reference), resamples, seed)
+    values = outcomes(measured, shares, table.seconds.to_numpy(), baseline, prompts_per_step)
+    for name, resampled_values in values.items():
+        table[name] = resampled_values[0]
+        ends = pd.DataFrame(resampled_values[1:]).quantile(INTERVAL)  # NaN where all are
+        low, high = ends.to_numpy()
+        table[f"{name}_low"] = low
+        table[f"{name}_high"] = high
     return table
 
 
 def resampled(prompts: int, resamples: int, seed: int) -> Floats:
     """Return shares of the prompts, (1 + S, P): equal ones, and those of bootstrap resamples."""
-    rng, equal = np.random.default_rng(seed), np.full((1, prompts), 1 / prompts)
+    rng = np.random.default_rng(seed)
+    equal = np.full((1, prompts), 1 / prompts)
     counts = rng.multinomial(prompts, equal[0], resamples)
-    return np.concatenate([equal, counts[counts.max(1) < prompts] / prompts])  # one has no pair
+    counts = counts[counts.max(axis=1) < prompts]  # one prompt alone has no pair
+    return np.concatenate([equal, counts / prompts])
 
 
 def outcomes(
-    found: Moments, shares: Floats, seconds: Floats, baseline: int, prompts_per_step: int
+    measured: Moments, shares: Floats, seconds: Floats, baseline: int, prompts_per_step: int
 ) -> dict[str, Floats]:
     """Return each outcome of `summarise` for some shares of the prompts, (shares, E).
 
     NaN stands where noise leaves a squared length that is not positive.
     """
     pairs = shares[:, :, None] * shares[:, None]  # (shares, P, P)
-    pairs *= 1 - np.eye(len(found.reference))
+    pairs *= 1 - np.eye(len(measured.reference))
     pairs /= pairs.sum((1, 2), keepdims=True)
-    reference = np.einsum("bpq,pq->b", pairs, found.reference)[:, None]
-    along = np.einsum("bpq,epq->be", pairs, found.along, optimize=True)
-    mean = np.einsum("bpq,epq->be", pairs, found.means, optimize=True)
-    rest = shares @ found.squares.T - mean
+    reference = np.einsum("bpq,pq->b", pairs, measured.reference)[:, None]
+    along = np.einsum("bpq,epq->be", pairs, measured.along, optimize=True)
+    mean = np.einsum("bpq,epq->be", pairs, measured.means, optimize=True)
+    rest = shares @ measured.squares.T - mean
+
     with np.errstate(invalid="ignore", divide="ignore"):
         length = np.sqrt(np.where(reference > 0, reference, np.nan))
         square = mean + rest / prompts_per_step
         mean = np.where(mean > 0, mean, np.nan)
         progress = along / np.sqrt(np.where(square > 0, square, np.nan))
-        cosine = progress / length
         angle = along / (length * np.sqrt(mean))
-        scale, bias = along / length**2, np.sqrt(np.clip(1 - angle**2, 0, None))
-        variance, per_second = rest / prompts_per_step / mean, progress / seconds
-        relative = per_second / per_second[:, [baseline]]
-    found_all = (cosine, progress, scale, bias, variance, per_second, relative)
-    return dict(zip(OUTCOMES, found_all, strict=True))
+        per_second = progress / seconds
+        return {
+            "cosine": progress / length,
+            "progress": progress,
+            "scale": along / length**2,
+            "bias": np.sqrt(np.clip(1 - angle**2, 0, None)),
+            "variance": rest / prompts_per_step / mean,
+            "per_second": per_second,
+            "relative": per_second / per_second[:, [baseline]],
+        }

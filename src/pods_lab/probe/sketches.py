@@ -16,7 +16,8 @@ from pods.types import Rollout
 
 def trained_parameters(context: UpdateContext) -> list[Tensor]:
     """Return the tensors that training moves: LoRA's weights where there are any, else all."""
-    return [one for one in context.policy.model.parameters() if one.requires_grad]
+    parameters = context.policy.model.parameters()
+    return [tensor for tensor in parameters if tensor.requires_grad]
 
 
 def projection(weights: int, dimensions: int, seed: int) -> Callable[[Tensor], Tensor]:
@@ -44,8 +45,10 @@ def sketches(
     more, keep the gradients as they are.
     """
     parameters = trained_parameters(context)
-    project = projection(sum(one.numel() for one in parameters), dimensions, seed)
+    weights = sum(tensor.numel() for tensor in parameters)
+    project = projection(weights, dimensions, seed)
     for rollout in rollouts:
         total = score(context, pack([rollout], [[0]])).logprobs.sum()
         gradients = torch.autograd.grad(total, parameters, materialize_grads=True)
-        yield project(torch.cat([one.reshape(-1).float().cpu() for one in gradients]))
+        flat = [gradient.reshape(-1).float().cpu() for gradient in gradients]
+        yield project(torch.cat(flat))

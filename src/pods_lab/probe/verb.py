@@ -4,7 +4,8 @@ import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
 
 from pods.cli.options import add_checkpoint_options
 from pods.config.parse import ConfigError
@@ -16,6 +17,7 @@ from pods.system.machine import cores, set_threads
 
 if TYPE_CHECKING:
     from pods_lab.probe.moments import Estimator
+    from pods_lab.probe.pool import Pool
 
 FOLDER = "probed"  # in the study's, beside the runs: what is in it belongs to no run
 PANELS = (  # rule, advantage.baseline, advantage.scale
@@ -28,7 +30,8 @@ PANELS = (  # rule, advantage.baseline, advantage.scale
     ("percentile", "selected", "std"),
     ("max_reward", "selected", "std"),
 )
-NS, MS = (16, 32, 64, 128), (4, 8, 16, 32, 64)
+NS = (16, 32, 64, 128)
+MS = (4, 8, 16, 32, 64)
 BASELINE = ("random, selected, std", 16, 16)  # at n = m every rule is GRPO
 BOOTSTRAP = 2000
 LEAST = {"prompts": 2, "rollouts": NS[0], "groups": 1, "sketch": 1, "seed": 0}
@@ -50,12 +53,10 @@ def run(options: Namespace) -> None:
 
     `ValueError`: an option is not allowed; run, checkpoint, weights, data or memory are missing.
     """
-    for name, least in LEAST.items():
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise ConfigError(f"--{name}", value, f"must be at least {least}")
+    _check(options)
     store = find_run(options.run, options.runs_dir)
-    config, checkpoint = store.config(), find_checkpoint(store, options.step)
+    config = store.config()
+    checkpoint = find_checkpoint(store, options.step)
     set_threads(cores())
     from pods_lab.probe.figure import readable, write
     from pods_lab.probe.law import constants
@@ -63,28 +64,61 @@ def run(options: Namespace) -> None:
     from pods_lab.probe.pool import draw_pool, shown
 
     estimators = _estimators(config, options.rollouts)
-    seconds, why = _seconds(store, config, estimators)
-    gradients, groups = draw_pool(config, checkpoint, options)
-    rows, seed = gradients.numpy(), partial(derive, options.seed)
+    prices = _prices(store, config, estimators)
+    pool = draw_pool(config, checkpoint, options)
+    rows = pool.gradients.numpy()
     products = rows @ rows.T  # numpy computes each of them once
-    found = moments(products, groups, shown(estimators, "resampling"), options.groups,
-                    seed("probe groups"))  # fmt: skip
-    baseline = [(one.name, one.n, one.m) for one in estimators].index(BASELINE)
-    table = summarise(found, estimators, seconds, baseline, config.prompts_per_step, BOOTSTRAP,
-                      seed("probe bootstrap"))  # fmt: skip
-    law = constants(products, groups, BOOTSTRAP, seed("probe law"))
-    about = {
-        "checkpoint": str(checkpoint), "exact": not options.sketch, "seconds": why,
-        "success": sum(float(group.rewarded.mean()) for group in groups) / len(groups),
-        **{key: getattr(options, key) for key in ("prompts", "rollouts", "groups", "seed")},
-        "dimensions": gradients.shape[1], "prompts_per_step": config.prompts_per_step,
-    }  # fmt: skip
+    measured = moments(
+        products,
+        pool.groups,
+        shown(estimators, "resampling"),
+        options.groups,
+        derive(options.seed, "probe groups"),
+    )
+    names = [(estimator.name, estimator.n, estimator.m) for estimator in estimators]
+    table = summarise(
+        measured,
+        estimators,
+        prices.seconds,
+        baseline=names.index(BASELINE),
+        prompts_per_step=config.prompts_per_step,
+        resamples=BOOTSTRAP,
+        seed=derive(options.seed, "probe bootstrap"),
+    )
+    law = constants(products, pool.groups, BOOTSTRAP, derive(options.seed, "probe law"))
+
+    about = _about(options, pool) | {
+        "checkpoint": str(checkpoint),
+        "seconds": prices.origin,
+        "prompts_per_step": config.prompts_per_step,
+    }
     name = f"{store.folder.parent.name}-{store.folder.name}"
-    title = f"{name}, {checkpoint.name}: {about['success']:.0%} of the rollouts are right"
+    title = f"{name}, {checkpoint.name}: {pool.success:.0%} of the rollouts are right"
     stem = store.folder.parents[2] / FOLDER / f"{name}-{checkpoint.name}"
     path = write(table, law, about, stem, title)
-    print(readable(table, law), title, f"per second: {about['seconds']}", sep="\n")
+    print(f"{readable(table, law)}\n{title}\nper second: {prices.origin}")
     print(f"figure: {path} (PDF, SVG, CSV, JSON beside it)")
+
+
+def _check(options: Namespace) -> None:
+    """Raise a ConfigError if a number is too small."""
+    for name, least in LEAST.items():
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise ConfigError(f"--{name}", value, f"must be at least {least}")
+
+
+def _about(options: Namespace, pool: "Pool") -> dict[str, object]:
+    """Return how the numbers were made, for their JSON file."""
+    return {
+        "exact": not options.sketch,
+        "success": pool.success,
+        "prompts": options.prompts,
+        "rollouts": options.rollouts,
+        "groups": options.groups,
+        "seed": options.seed,
+        "dimensions": pool.gradients.shape[1],
+    }
 
 
 def _estimators(config: Config, most: int) -> "list[Estimator]":
@@ -93,37 +127,47 @@ def _estimators(config: Config, most: int) -> "list[Estimator]":
     from pods.method.rules import RULES
     from pods_lab.probe.moments import Estimator
 
-    how = partial(advantages, eps=config.advantage.eps)
-    return [
-        Estimator(f"{rule}, {baseline}, {scale}", RULES[rule],
-                  partial(how, baseline=baseline, scale=scale), n, m)
-        for rule, baseline, scale in PANELS
-        for n in NS
-        for m in MS
-        if m <= n <= most
-    ]  # fmt: skip
+    estimators = []
+    for rule, baseline, scale in PANELS:
+        weigh = partial(advantages, eps=config.advantage.eps, baseline=baseline, scale=scale)
+        for n, m in product(NS, MS):
+            if m <= n <= most:
+                name = f"{rule}, {baseline}, {scale}"
+                estimators.append(Estimator(name, RULES[rule], weigh, n, m))
+    return estimators
 
 
-def _seconds(
-    store: RunStore, config: Config, estimators: "Sequence[Estimator]"
-) -> tuple[list[float], str]:
-    """Predict a step's seconds from the study's runs of this model and task; say how or why not."""
+class _Prices(NamedTuple):
+    """What a step of each estimator costs."""
+
+    seconds: list[float]
+    """NaN if they are unknown."""
+    origin: str
+    """Where they come from, or why they are unknown."""
+
+
+def _prices(store: RunStore, config: Config, estimators: "Sequence[Estimator]") -> _Prices:
+    """Predict a step's seconds from the study's runs of this model and task."""
     from pods.analysis.loading.load import load
     from pods.analysis.numbers.tables import at_the_end
     from pods_lab.plan.model import cost_model, per_run, predict, why_not_identifiable
 
     folder = store.folder.parents[2]
     same = [run for run in run_folders(folder) if run.parents[1] == store.folder.parents[1]]
-    unknown = [float("nan")] * len(estimators)
+    unknown = [math.nan] * len(estimators)
     try:
         study = load(folder, same, allow=True)
     except ValueError as error:
-        return unknown, f"unknown ({str(error).splitlines()[0]})"
+        return _Prices(unknown, f"unknown ({str(error).splitlines()[0]})")
+
     table = per_run(study.runs, study.steps, at_the_end(study).reset_index())
     model = cost_model(table)
-    seconds = [predict(model, one.n, one.m, config.prompts_per_step).seconds for one in estimators]
-    if any(map(math.isnan, seconds)):
-        return unknown, f"unknown ({why_not_identifiable(model)})"
+    seconds = []
+    for estimator in estimators:
+        step = predict(model, estimator.n, estimator.m, config.prompts_per_step)
+        seconds.append(step.seconds)
+    if any(math.isnan(step_seconds) for step_seconds in seconds):
+        return _Prices(unknown, f"unknown ({why_not_identifiable(model)})")
     if min(seconds) <= 0:
-        return unknown, "unknown (the fitted cost of some (n, m) is not positive)"
-    return seconds, "fitted to the study"
+        return _Prices(unknown, "unknown (the fitted cost of some (n, m) is not positive)")
+    return _Prices(seconds, "fitted to the study")

@@ -7,19 +7,28 @@ Source: github.com/YixuanEvenXu/pods, `results/{h100s,a100s}-{acc,length}.csv`; 
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 from pods.analysis.loading.imports import Imported
 from pods_lab.audit.tables import table
-from pods_lab.published.tables import Row, collect, describe
+from pods_lab.published.tables import Row, RunRows, collect, describe
 
-METRICS = {  # for each of our columns the suffix of the file's name, and W&B's metric
-    "accuracy": ("acc", "eval/rewards/accuracy_reward/mean"),
-    "length": ("length", "eval/completions/mean_length"),
+
+class Metric(NamedTuple):
+    """Where a number of ours stands in an export."""
+
+    suffix: str  # of the file's name
+    column: str  # W&B's name
+
+
+METRICS = {
+    "accuracy": Metric("acc", "eval/rewards/accuracy_reward/mean"),
+    "length": Metric("length", "eval/completions/mean_length"),
 }
 QUESTIONS = 1319
 UNTIL = 1800.0  # end of the authors' time axis
@@ -39,7 +48,10 @@ class Cluster:
     answers: int  # in a reported mean: the test set, padded to whole batches
 
 
-CLUSTERS = {"h100s": Cluster("H100", 5, 2048), "a100s": Cluster("A100", 45, 1408)}
+CLUSTERS = {
+    "h100s": Cluster(prefix="H100", per_evaluation=5, answers=2048),
+    "a100s": Cluster(prefix="A100", per_evaluation=45, answers=1408),
+}
 
 
 def read_exports(folder: Path, family: str) -> Imported:
@@ -48,60 +60,89 @@ def read_exports(folder: Path, family: str) -> Imported:
     `ValueError`: one of the two files is missing or is no such export; the message names it.
     """
     cluster = CLUSTERS[family]
-    paths = {key: folder / f"{family}-{suffix}.csv" for key, (suffix, _) in METRICS.items()}
-    exports = {path.name: _read_export(path, key) for key, path in paths.items()}
-    exported = {run for points in exports.values() for run in points}
-    names = filter(None, map(RUN.fullmatch, exported))
-    runs, missing = [], []
-    for name in sorted(names, key=lambda name: (int(name["n"]), int(name["seed"]), name[0])):
-        lacking = [file for file, points in exports.items() if name[0] not in points]
-        missing += [f"{name[0]}: {file} has no column of it" for file in lacking]
+    paths = {key: folder / f"{family}-{metric.suffix}.csv" for key, metric in METRICS.items()}
+    exports = {key: _read_export(path, key) for key, path in paths.items()}
+    runs = []
+    missing = []
+    for name in _run_names(exports):
         rows: list[Row] = []
+        lacking = [paths[key].name for key, points in exports.items() if name[0] not in points]
+        missing += [f"{name[0]}: {file} has no column of it" for file in lacking]
         if not lacking:
-            accuracy, length = (points[name[0]] for points in exports.values())
-            points = accuracy.merge(length, on=TIMES)
+            points = exports["accuracy"][name[0]].merge(exports["length"][name[0]], on=TIMES)
             rows = _evaluations(points, int(name["groups"]), cluster.per_evaluation)
-        all_kept = name["n"] == name["m"]
-        arm, rule = ("grpo_ga", "all") if all_kept else ("pods", "max_variance_aliased")
-        machine, groups = f"8 x NVIDIA {cluster.prefix}", f", groups={name['groups']}"
-        runs.append((describe(name, cluster.prefix, arm, groups, rule, machine), rows))
-    return collect(
-        runs,
-        list(paths.values()),
-        missing=missing,
-        budget="40 min",
-        until=UNTIL,
-        note="logs of the PODS authors: seconds are W&B's eval/time, without evaluation; steps are "
-        f"computed from W&B's _step; one sampled pass, a mean over {cluster.answers} answers (the "
-        f"{QUESTIONS} questions, padded), right only in LaTeX or boxed form; no point at 0 s; rule "
-        "max_variance_aliased: their 8-GPU code does not compute max_variance",
-    )
+
+        all_are_kept = name["n"] == name["m"]
+        run = describe(
+            name,
+            prefix=cluster.prefix,
+            arm="grpo_ga" if all_are_kept else "pods",
+            rule="all" if all_are_kept else "max_variance_aliased",
+            machine=f"8 x NVIDIA {cluster.prefix}",
+            suffix=f", groups={name['groups']}",
+        )
+        runs.append(RunRows(run, rows))
+
+    about = {
+        "missing": missing,
+        "budget": "40 min",
+        "until": UNTIL,
+        "note": "logs of the PODS authors: seconds are W&B's eval/time, without evaluation; steps "
+        "are computed from W&B's _step; one sampled pass, a mean over "
+        f"{cluster.answers} answers (the {QUESTIONS} questions, padded), right only in LaTeX or "
+        "boxed form; no point at 0 s; rule max_variance_aliased: their 8-GPU code does not compute "
+        "max_variance",
+    }
+    return collect(runs, list(paths.values()), about)
+
+
+def _run_names(exports: Mapping[str, Mapping[str, pd.DataFrame]]) -> list[re.Match[str]]:
+    """Return the names of all runs in the files, by n and seed, as matches of `RUN`."""
+    texts: set[str] = set()
+    for points in exports.values():
+        texts.update(points)
+    names = []
+    for text in texts:
+        name = RUN.fullmatch(text)
+        if name:
+            names.append(name)
+    return sorted(names, key=lambda name: (int(name["n"]), int(name["seed"]), name[0]))
 
 
 def _read_export(path: Path, key: str) -> dict[str, pd.DataFrame]:
     """Read each run's train_seconds, wandb_step and value; a ValueError names what is no export."""
-    names = ["eval/time", "_step", METRICS[key][1]]
+    columns = ["eval/time", "_step", METRICS[key].column]
+    runs = {}
     try:
-        logs = {log.name.removeprefix("data/"): log for log in table(path)}
-        for run, log in logs.items():
-            if not RUN.fullmatch(run) or log.columns != {*names} or log.faults:
-                raise ValueError(f"{run}: {', '.join([*sorted(log.columns), *log.faults])}")
+        for log in table(path):
+            run = log.name.removeprefix("data/")
+            if not RUN.fullmatch(run) or log.columns != set(columns) or log.faults:
+                problems = ", ".join([*sorted(log.columns), *log.faults])
+                raise ValueError(f"{run}: {problems}")
+            points = pd.DataFrame(log.rows, columns=columns).dropna().astype(float)
+            runs[run] = points.set_axis([*TIMES, key], axis=1)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path.name} is no W&B export over eval/time: {error}") from error
-    points = {run: pd.DataFrame(log.rows, columns=names) for run, log in logs.items()}
-    return {run: rows.dropna().astype(float).set_axis([*TIMES, key], axis=1)
-            for run, rows in points.items()}  # fmt: skip
+    return runs
 
 
 def _evaluations(points: pd.DataFrame, groups: int, per_evaluation: int) -> list[Row]:
+    """Make a row per evaluation of a run, as of `Imported.evaluations`."""
     steps = optimizer_steps(points.wandb_step.astype(int).tolist(), groups, per_evaluation)
-    rows = zip(steps, points.to_numpy(float).tolist(), strict=True)
-    return [
-        {"step": step, "train_seconds": seconds, "accuracy": accuracy, "format": math.nan}
-        | {"both": math.nan, "length": length, "repeats": 1, "questions": QUESTIONS}
-        | {"shared": False}
-        for step, (seconds, _, accuracy, length) in rows
-    ]
+    rows = []
+    for step, point in zip(steps, points.to_dict("records"), strict=True):
+        rows.append({
+            "step": step,
+            "train_seconds": point["train_seconds"],
+            "accuracy": point["accuracy"],
+            "format": math.nan,
+            "both": math.nan,
+            "length": point["length"],
+            "repeats": 1,
+            "questions": QUESTIONS,
+            "shared": False,
+        })  # fmt: skip
+    return rows
 
 
 def optimizer_steps(points: Sequence[int], groups: int, per_evaluation: int) -> list[int]:
@@ -116,4 +157,7 @@ def optimizer_steps(points: Sequence[int], groups: int, per_evaluation: int) -> 
     [1, 2, 5]
     """
     calls = 3 * groups + 5
-    return [round((at + 2 - per_evaluation * j) / calls) for j, at in enumerate(points, 1)]
+    steps = []
+    for evaluation, wandb_step in enumerate(points, 1):
+        steps.append(round((wandb_step + 2 - per_evaluation * evaluation) / calls))
+    return steps

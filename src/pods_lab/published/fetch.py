@@ -13,7 +13,8 @@ URL = "https://github.com/YixuanEvenXu/pods"
 COMMIT = "187f43b648f69385103029c2dd0934521e17bb71"
 """The commit of 2025-09-25, which adds the runs on A100s to all that was released before."""
 FILES = ("results", "LICENSE")
-CODE, RECIPE = "utils/data.py", "open-r1/recipes/Qwen2.5-3B-Instruct/config_pods.yaml"
+CODE = "utils/data.py"
+RECIPE = "open-r1/recipes/Qwen2.5-3B-Instruct/config_pods.yaml"
 """Files with the system messages of the runs on one GPU and on eight."""
 GIT_SECONDS = 900
 GIT_SETTINGS = ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60", "core.autocrlf=false")
@@ -30,14 +31,16 @@ def fetch(folder: Path, url: str = URL, commit: str = COMMIT) -> None:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent) as scratch:
-        new, repository = Path(scratch) / "new", Path(scratch) / "repository"
+        new = Path(scratch) / "new"
+        repository = Path(scratch) / "repository"
         new.mkdir()
         try:
             _git("init", "--quiet", "--template=", "--bare", str(repository))
-            at = (f"--git-dir={repository}", f"--work-tree={new}")
-            _git(*at, "fetch", "--quiet", "--depth=1", "--no-tags", url, commit)
-            _git(*at, "checkout", "--quiet", commit, "--", *FILES)
-            code, recipe = (_git(*at, "show", f"{commit}:{file}") for file in (CODE, RECIPE))
+            places = [f"--git-dir={repository}", f"--work-tree={new}"]
+            _git(*places, "fetch", "--quiet", "--depth=1", "--no-tags", url, commit)
+            _git(*places, "checkout", "--quiet", commit, "--", *FILES)
+            code = _git(*places, "show", f"{commit}:{CODE}")
+            recipe = _git(*places, "show", f"{commit}:{RECIPE}")
         except (OSError, subprocess.SubprocessError) as error:
             lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
             raise ValueError(
@@ -51,28 +54,38 @@ def fetch(folder: Path, url: str = URL, commit: str = COMMIT) -> None:
 
 def _write_prompts(folder: Path, code: str, recipe: str) -> None:
     """Write the system messages that the authors' code and recipe hold, to the last line break."""
-    constants = {
-        ast.unparse(node.targets[0]): getattr(node.value, "value", None)
-        for node in ast.parse(code).body
-        if isinstance(node, ast.Assign)
-    }
     folder.mkdir()
-    for name, text, source in (
-        ("instruct.txt", constants.get("SYSTEM_PROMPT_INSTRUCT"), CODE),
-        ("open_r1.txt", yaml.safe_load(recipe).get("system_prompt"), RECIPE),
-    ):
-        if not isinstance(text, str):
-            raise ValueError(f"{URL}: {source} has no system message")
-        (folder / name).write_bytes(text.encode())
+    instruct = _constant(code, "SYSTEM_PROMPT_INSTRUCT")
+    _write_prompt(folder / "instruct.txt", instruct, CODE)
+    open_r1 = yaml.safe_load(recipe).get("system_prompt")
+    _write_prompt(folder / "open_r1.txt", open_r1, RECIPE)
+
+
+def _constant(code: str, name: str) -> object:
+    """Return the value that a module gives to a name, without running it; None: it gives none."""
+    value = None
+    for node in ast.parse(code).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            value = getattr(node.value, "value", None)
+    return value
+
+
+def _write_prompt(path: Path, text: object, source: str) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"{URL}: {source} has no system message")
+    path.write_bytes(text.encode())
 
 
 def _git(*arguments: str) -> str:
     """Return the output of git, which asks nothing, leaves a dead connection, changes no byte."""
-    settings = [word for setting in GIT_SETTINGS for word in ("-c", setting)]
-    environment = {k: v for k, v in os.environ.items() if k not in GIT_VARIABLES}
+    command = ["git"]
+    for setting in GIT_SETTINGS:
+        command += ["-c", setting]
+    environment = {name: text for name, text in os.environ.items() if name not in GIT_VARIABLES}
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     result = subprocess.run(
-        ["git", *settings, *arguments],
-        env={**environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+        command + list(arguments),
+        env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pods.analysis.loading.imports import Imported
 from pods_lab.audit.json_logs import checkpoints
-from pods_lab.published.tables import Row, collect, describe
+from pods_lab.published.tables import Row, RunRows, collect, describe
 
 NAME = re.compile(
     r"Instruct-(?P<task>GSM8K|GSM8K-MaxR|GSM8K-Rand|MATH-NF|Llama)-512"
@@ -19,9 +19,16 @@ NAME = re.compile(
 RULES = {"GSM8K-MaxR": "max_reward", "GSM8K-Rand": "random"}
 ARMS = {"all": "grpo", "max_variance": "pods"}
 MACHINE = "NVIDIA L40S"
-CHECKPOINTS, REPEATS = 12, 5
-MEASURES = {"accuracy": "ans_acc", "lenient": "ans_acc",  # by their grader
-            "format": "for_acc", "both": "both_acc", "length": "lengths"}  # fmt: skip
+CHECKPOINTS = 12
+REPEATS = 5
+MEASURES = {
+    "accuracy": "ans_acc",
+    "lenient": "ans_acc",  # by their grader
+    "format": "for_acc",
+    "both": "both_acc",
+    "length": "lengths",
+}
+"""Their names of our columns."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +45,30 @@ class LogFamily:
 
 
 FAMILIES = {
-    "gsm8k": LogFamily("GSM8K", "gsm8k", 1319, "base-qwen.json", 30, 21600.0),
-    # MATH-500 without the prompts of more than 512 tokens
-    "math": LogFamily("MATH", "math500", 496, "base-qwen.json", 30, 21600.0),
+    "gsm8k": LogFamily(
+        prefix="GSM8K",
+        dataset="gsm8k",
+        questions=1319,
+        base="base-qwen.json",
+        minutes=30,
+        until=21600.0,
+    ),
+    "math": LogFamily(
+        prefix="MATH",
+        dataset="math500",
+        questions=496,  # MATH-500 without the prompts of more than 512 tokens
+        base="base-qwen.json",
+        minutes=30,
+        until=21600.0,
+    ),
     "llama": LogFamily(
-        "Llama", "gsm8k", 1319, "base-llama.json", 10, 5400.0, " (their Llama figure: both_acc)"
+        prefix="Llama",
+        dataset="gsm8k",
+        questions=1319,
+        base="base-llama.json",
+        minutes=10,
+        until=5400.0,
+        remark=" (their Llama figure: both_acc)",
     ),
 }
 
@@ -60,49 +86,73 @@ def read_logs(folder: Path, family: str) -> Imported:
     times the interval.
     `ValueError`: a file is no such log; the message names it.
     """
-    of = FAMILIES[family]
-    names = [path.name for path in folder.glob("*.json") if family_of(path.name) == family]
-    matches = sorted(  # the larger m first
-        filter(None, map(NAME.fullmatch, names)),
-        key=lambda name: (name["task"], int(name["n"]), -int(name["m"]), int(name["seed"])),
-    )
-    first = _evaluations(folder / of.base, of)
-    runs, missing = [], []
-    for match in matches:
-        rows = _evaluations(folder / match[0], of)
-        if len(rows) != CHECKPOINTS:
-            missing.append(f"{match[0]}: {len(rows)} checkpoints, not {CHECKPOINTS}")
+    logs = FAMILIES[family]
+    base_rows = _evaluations(folder / logs.base, logs)
+    runs = []
+    missing = []
+    paths = []
+    for name in _run_names(folder, family):
+        path = folder / name[0]
+        paths.append(path)
+        rows = _evaluations(path, logs)
+        if len(rows) == CHECKPOINTS:
+            rows = base_rows + rows
+        else:
+            missing.append(f"{path.name}: {len(rows)} checkpoints, not {CHECKPOINTS}")
             rows = []
-        rule = "all" if match["n"] == match["m"] else RULES.get(match["task"], "max_variance")
-        beta = f", kl_beta={match['beta']}" if match["beta"] else ""
-        run = describe(match, of.prefix, ARMS.get(rule, rule), beta, rule, MACHINE)
-        runs.append((run, [*first, *rows] if rows else []))
-    return collect(
-        runs,
-        [folder / name for name in (*(match[0] for match in matches), of.base)],
-        missing=missing,
-        budget=f"{CHECKPOINTS * of.minutes / 60:g} h (nominal)",
-        until=of.until,
-        note=f"logs of the PODS authors: checkpoint times are nominal (k x {of.minutes} min), not "
-        f"measured; accuracy is their ans_acc on {of.dataset}, which also takes the last number"
-        f"{of.remark}; the point at 0 s is the base model, evaluated once and shared by all runs",
+
+        all_are_kept = name["n"] == name["m"]
+        rule = "all" if all_are_kept else RULES.get(name["task"], "max_variance")
+        run = describe(
+            name,
+            prefix=logs.prefix,
+            arm=ARMS.get(rule, rule),
+            rule=rule,
+            machine=MACHINE,
+            suffix=f", kl_beta={name['beta']}" if name["beta"] else "",
+        )
+        runs.append(RunRows(run, rows))
+
+    about = {
+        "missing": missing,
+        "budget": f"{CHECKPOINTS * logs.minutes / 60:g} h (nominal)",
+        "until": logs.until,
+        "note": f"logs of the PODS authors: checkpoint times are nominal (k x {logs.minutes} min), "
+        f"not measured; accuracy is their ans_acc on {logs.dataset}, which also takes the last "
+        f"number{logs.remark}; the point at 0 s is the base model, evaluated once and shared by "
+        "all runs",
+    }
+    return collect(runs, [*paths, folder / logs.base], about)
+
+
+def _run_names(folder: Path, family: str) -> list[re.Match[str]]:
+    """Return the names of a family's files, the larger m first, as matches of `NAME`."""
+    names = []
+    for path in folder.glob("*.json"):
+        name = NAME.fullmatch(path.name)
+        if name and family_of(path.name) == family:
+            names.append(name)
+    return sorted(
+        names, key=lambda name: (name["task"], int(name["n"]), -int(name["m"]), int(name["seed"]))
     )
 
 
-def _evaluations(path: Path, of: LogFamily) -> list[Row]:
+def _evaluations(path: Path, logs: LogFamily) -> list[Row]:
     """Read the evaluations of a log in order of steps, or of the base model, which all runs share.
 
     Each is averaged over its repeats: shares of questions, and length in tokens.
     """
-    base = path.name == of.base
+    is_base = path.name == logs.base
+    rows = []
     try:
         content = json.loads(path.read_bytes())
-        blocks = checkpoints({"base-0": content} if base else content)
-        return [
-            {"step": block["step"], "train_seconds": 60.0 * of.minutes * k}
-            | {name: block[f"{of.dataset}/{key}"] for name, key in MEASURES.items()}
-            | {"repeats": REPEATS, "questions": of.questions, "shared": base}
-            for k, block in enumerate(blocks, 0 if base else 1)
-        ]
+        blocks = checkpoints({"base-0": content} if is_base else content)
+        for number, block in enumerate(blocks, 0 if is_base else 1):
+            row = {"step": block["step"], "train_seconds": 60.0 * logs.minutes * number}
+            for name, key in MEASURES.items():
+                row[name] = block[f"{logs.dataset}/{key}"]
+            row |= {"repeats": REPEATS, "questions": logs.questions, "shared": is_base}
+            rows.append(row)
     except (OSError, ValueError, AttributeError, KeyError) as error:
-        raise ValueError(f"{path.name} has no evaluations on {of.dataset}: {error}") from error
+        raise ValueError(f"{path.name} has no evaluations on {logs.dataset}: {error}") from error
+    return rows

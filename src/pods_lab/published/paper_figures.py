@@ -7,9 +7,19 @@ figures: how many times sooner GRPO-PODS is at 99 % of GRPO's best accuracy.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-Arms = Mapping[str, tuple[str, int, int]]
-"""Rule, n and m of each curve by its name in the paper; a baseline comes first."""
+
+class Arm(NamedTuple):
+    """What a curve of the paper shows."""
+
+    rule: str
+    n: int
+    m: int
+
+
+Arms = Mapping[str, Arm]
+"""The curves by their names in the paper; a baseline comes first."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +37,15 @@ class PaperFigure:
     digest: str = ""  # start of the SHA-256 of what these logs say at 187f43b (`reproduce.digest`)
 
 
-LARGE: Arms = {"GRPO": ("all", 16, 16), "GRPO-PODS": ("max_variance", 64, 16)}
-SMALL: Arms = {"GRPO": ("all", 8, 8), "GRPO-PODS": ("max_variance", 32, 8)}
-EIGHT: Arms = {"GRPO-GA": ("all", 32, 32), "GRPO-PODS": ("max_variance_aliased", 128, 32)}
-BY_N: Arms = {"N = 16": ("all", 16, 16)} | {
-    f"N = {n}": ("max_variance", n, 16) for n in (32, 64, 128, 256)
+LARGE: Arms = {"GRPO": Arm("all", 16, 16), "GRPO-PODS": Arm("max_variance", 64, 16)}
+SMALL: Arms = {"GRPO": Arm("all", 8, 8), "GRPO-PODS": Arm("max_variance", 32, 8)}
+EIGHT: Arms = {"GRPO-GA": Arm("all", 32, 32), "GRPO-PODS": Arm("max_variance_aliased", 128, 32)}
+BY_N: Arms = {"N = 16": Arm("all", 16, 16)} | {
+    f"N = {n}": Arm("max_variance", n, 16) for n in (32, 64, 128, 256)
 }
-BY_M: Arms = {f"M = {m}": ("max_variance", 64, m) for m in (16, 8, 4, 2)}
+BY_M: Arms = {f"M = {m}": Arm("max_variance", 64, m) for m in (16, 8, 4, 2)}
 RULES = {"Max-Variance": "max_variance", "Max-Reward": "max_reward", "Random": "random"}
-BY_RULE: Arms = {label: (rule, 64, 16) for label, rule in RULES.items()}
+BY_RULE: Arms = {label: Arm(rule, 64, 16) for label, rule in RULES.items()}
 # fmt: off
 ALL = (
     PaperFigure("gsm8k", "GSM8K, Qwen2.5-3B-Instruct, one L40S", "gsm8k", LARGE,
@@ -43,7 +53,8 @@ ALL = (
     PaperFigure("math", "MATH, Qwen2.5-3B-Instruct, one L40S", "math", SMALL,
                 12, "plot.py, setting 4", ratio=2.0, digest="511a9fa617b1dbb9"),
     PaperFigure("llama", "GSM8K, Llama-3.2-3B-Instruct, one L40S", "llama", LARGE,
-                9, "plot.py, setting 6", "both", 3.0, "c3cf79242397a6c2"),
+                9, "plot.py, setting 6", metric="both", ratio=3.0,
+                digest="c3cf79242397a6c2"),
     PaperFigure("n-scaling", "n at m = 16, GSM8K, one L40S", "gsm8k", BY_N,
                 12, "plot.py, setting 1", digest="315a84da17ed76a6"),
     PaperFigure("m-scaling", "m at n = 64, GSM8K, one L40S", "gsm8k", BY_M,

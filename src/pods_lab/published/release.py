@@ -24,12 +24,17 @@ def read_release(folder: Path, family: str) -> Imported:
         )
     if family not in present:
         raise ValueError(f"family={family}: must be one of {', '.join(present)} in {results}")
-    return (read_logs if family in FAMILIES else read_exports)(results, family)
+    if family in FAMILIES:
+        return read_logs(results, family)
+    return read_exports(results, family)
 
 
 def families(folder: Path) -> list[str]:
     """List the families that a folder has files of."""
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    found = {family_of(name) for name in names}
-    found |= {family for family in CLUSTERS if f"{family}-acc.csv" in names}
-    return [family for family in (*FAMILIES, *CLUSTERS) if family in found]
+    if not folder.is_dir():
+        return []
+    names = {path.name for path in folder.iterdir()}
+    on_one_gpu = {family_of(name) for name in names}
+    present = [family for family in FAMILIES if family in on_one_gpu]
+    present += [family for family in CLUSTERS if f"{family}-acc.csv" in names]
+    return present

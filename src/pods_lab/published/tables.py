@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -16,22 +16,31 @@ LICENCE = "Apache-2.0 (the authors'); a copy of the logs has to carry their LICE
 Row = dict[str, Any]
 
 
-def collect(
-    runs: Sequence[tuple[Row, Sequence[Row]]], paths: Sequence[Path], **about: Any
-) -> Imported:
+class RunRows(NamedTuple):
+    """A run: its row of `Imported.runs`, and its evaluations; without any it is incomplete."""
+
+    run: Row
+    evaluations: list[Row]
+
+
+def collect(runs: Sequence[RunRows], paths: Sequence[Path], about: Row) -> Imported:
     """Make the tables and what is known about them (see `Imported`).
 
-    `runs` has each run's description and evaluations; without any it is incomplete. Of the paths of
-    the family's files missing ones are ignored; `about` are missing, budget, until and note.
+    Of the paths of the family's files missing ones are ignored; `about` has missing, budget, until
+    and note.
     """
-    evaluations = [{key: run[key] for key in KEY} | row for run, rows in runs for row in rows]
-    about |= {
+    described = []
+    evaluations = []
+    for run, rows in runs:
+        described.append(run | {"complete": bool(rows)})
+        key = {name: run[name] for name in KEY}
+        evaluations += [key | row for row in rows]
+    origin = {
         "machines": sorted({run["machine"] for run, _ in runs}),
         "licence": LICENCE,
         "files": {path.name: sha256(path) for path in paths if path.is_file()},
     }
-    described = [{**run, "complete": bool(rows)} for run, rows in runs]
-    return Imported(pd.DataFrame(described), pd.DataFrame(evaluations), about)
+    return Imported(pd.DataFrame(described), pd.DataFrame(evaluations), about | origin)
 
 
 def write_import(imported: Imported, study: Path, command: str = "") -> Path:
@@ -45,21 +54,39 @@ def write_import(imported: Imported, study: Path, command: str = "") -> Path:
         raise ValueError(f"{study} has runs of its own: import into another study")
     folder = study / "imported"
     folder.mkdir(parents=True, exist_ok=True)
+
+    checksums = {}
     for name, table in zip(TABLES, imported[:2], strict=True):
-        replace(folder / name, table.to_csv(index=False, lineterminator="\n"), durable=True)
-    tables = {name: sha256(folder / name) for name in TABLES}
-    write_json(folder / META, {"command": command, **imported.about, "tables": tables})
+        text = table.to_csv(index=False, lineterminator="\n")
+        replace(folder / name, text, durable=True)
+        checksums[name] = sha256(folder / name)
+    write_json(folder / META, {"command": command} | imported.about | {"tables": checksums})
     return folder
 
 
 def describe(
-    name: re.Match[str], prefix: str, arm: str, suffix: str, rule: str, machine: str
+    name: re.Match[str], *, prefix: str, arm: str, rule: str, machine: str, suffix: str = ""
 ) -> Row:
     """Describe a run as a row of `Imported.runs`, without `complete`.
 
-    The name has n, m and seed, and on several GPUs groups and prompts.
+    Args:
+        name: of the run's file or column: n, m and seed, and on several GPUs groups and prompts.
+        prefix: first word of the name of its series.
+        arm: as in our presets.
+        rule: of down-sampling.
+        machine: on which it ran.
+        suffix: ends the name of its series.
     """
-    parts = {"groups": 1, "prompts": 1, **name.groupdict()}
-    numbers = {key: int(parts[key]) for key in ("n", "m", "groups", "prompts", "seed")}
-    run, series = name[0].removesuffix(".json"), f"{prefix} {arm} {name['n']}→{name['m']}{suffix}"
-    return {"run": run, "series": series, "arm": arm, "rule": rule, **numbers, "machine": machine}
+    parts = {"groups": 1, "prompts": 1} | name.groupdict()
+    return {
+        "run": name[0].removesuffix(".json"),
+        "series": f"{prefix} {arm} {name['n']}→{name['m']}{suffix}",
+        "arm": arm,
+        "rule": rule,
+        "n": int(parts["n"]),
+        "m": int(parts["m"]),
+        "groups": int(parts["groups"]),
+        "prompts": int(parts["prompts"]),
+        "seed": int(parts["seed"]),
+        "machine": machine,
+    }

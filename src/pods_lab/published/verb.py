@@ -39,7 +39,8 @@ def run(options: argparse.Namespace) -> None:
     if options.folder is None and not folder.is_dir():
         print(f"downloading {URL} into {folder}")
         fetch(folder)
-    for name in FIGURES if options.name == "all" else [options.name]:
+    names = list(FIGURES) if options.name == "all" else [options.name]
+    for name in names:
         _draw(name, folder, options)
 
 
@@ -56,13 +57,16 @@ def _draw(name: str, folder: Path, options: argparse.Namespace) -> None:
     figure = FIGURES[name]
     logs = read_release(folder, figure.family)
     study = options.runs_dir / f"published-{figure.family}"
-    made = [("the authors' logs", reproduce.published(figure, logs.study(study.name)))]
+    published = reproduce.published(figure, logs.study(study.name))
+    reproductions = {"the authors' logs": published}
     if options.study:
         runs = load(*find_study(options.study, options.runs_dir), options.allow)
-        made += [(options.study, reproduce.own(figure, runs))]
+        reproductions[options.study] = reproduce.from_own_runs(figure, runs)
+
     write_import(logs, study, command())
     print(f"{figure.title} ({figure.source})")
-    for whose, one in made:
-        print(*reproduce.irregular(one.study), *reproduce.lines(figure, one, whose), sep="\n")
-    path = write(drawing(figure, made), made[0][1].study, figures_folder(study))
+    for source, made in reproductions.items():
+        text = reproduce.irregular(made.study) + reproduce.lines(figure, made, source)
+        print("\n".join(text))
+    path = write(drawing(figure, reproductions), published.study, figures_folder(study))
     print(f"figure: {path}\n")
