@@ -109,6 +109,7 @@ def test_a_run_that_cannot_be_locked_is_a_line_and_may_be_done(study, capsys, mo
     removed = study[0].folder.with_name("seed7-0123456789")
     removed.mkdir()
     (removed / ".lock").touch()  # with nothing else it is no run
+    removed.with_name("seed8-0123456789").mkdir()  # nor with nothing at all
     study[0].set_status(state="done")
     monkeypatch.setattr(RunStore, "lock", lock)
     assert main(["clean", "--yes", "--state", "preempted"]) == 1

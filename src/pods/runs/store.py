@@ -174,7 +174,7 @@ def run_folders(study: Path) -> list[Path]:
         if path.suffix == TRASH or not path.is_dir():
             continue
         is_readable = os.access(path, os.R_OK | os.X_OK)
-        if not is_readable or set(os.listdir(path)) != {LOCK}:
+        if not is_readable or set(os.listdir(path)) - {LOCK}:
             folders.append(path)
 
     return folders
