@@ -1,5 +1,7 @@
 """`pods audit` of a table with one row for each run, under headers that no trainer uses."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -54,6 +56,9 @@ def test_a_final_score_is_told_once(tmp_path, monkeypatch, capsys):
     assert said.count("Settled") == 1 and "mean_accuracy" not in said
     assert "\naccuracy in percent at 1 steps: mean over runs" in said
     assert "What is before" not in said
+    page = (tmp_path / "pods-audit/report.html").read_text()
+    [arms] = re.findall("<h2>Arms</h2>.*?</table>", page, flags=re.DOTALL)
+    assert "final_accuracy" in arms and "mean_accuracy" not in arms
 
 
 def test_hours_that_no_two_runs_share_are_said_and_nothing_is_compared_over_them(table, capsys):
