@@ -29,7 +29,7 @@ from pods.config.compose import compose
 from pods.config.schema import CONF
 from pods.runs.attempts import new_attempt
 from pods.runs.freeze import freeze
-from pods.runs.identity import identity_keys
+from pods.runs.identity import identity, identity_keys
 from pods.runs.store import run_folders
 
 
@@ -147,6 +147,8 @@ defaults:
 arm: mine
 update: {lr: 3.0e-4}
 advantage: {eps: "${update.lr}"}
+budget: {clock_model: l40s}
+prompts_per_step: 1
 """
 
 
@@ -155,14 +157,15 @@ def test_an_arm_of_ones_own_is_its_name(tmp_path):
     (tmp_path / "arm").mkdir()
     (tmp_path / "arm/mine.yaml").write_text(OWN_ARM)
     config = validate(compose([f"hydra.searchpath=[file://{tmp_path}]", "arm=mine"]))
-    mine = (config, identity_keys(config))
-    assert series_names([mine, *runs_of("arm=grpo")]) == ["mine 64→16", "grpo 16→16"]
-    assert varied([mine, *runs_of("arm=grpo")]) == [{}, {}]
+    grpo = composed("arm=grpo")
+    pair = [(config, identity(config)), (grpo, identity(grpo))]  # with the prices of l40s
+    assert series_names(pair) == ["mine 64→16", "grpo 16→16"]
+    assert varied(pair) == [{}, {}]
     unknown = (replace(config, label_settings=[]), identity_keys(config))
-    keys = "advantage.eps={}, prompts.selector={}, update.lr={}"
+    keys = "advantage.eps={}, prompts.selector={}, prompts_per_step={}, update.lr={}"
     assert series_names([unknown, *runs_of("arm=grpo")]) == [
-        f"mine 64→16, {keys.format(0.0003, 'mopps', 0.0003)}",
-        f"grpo 16→16, {keys.format(0.0001, 'uniform', 0.0001)}",
+        f"mine 64→16, {keys.format(0.0003, 'mopps', 1, 0.0003)}",
+        f"grpo 16→16, {keys.format(0.0001, 'uniform', 2, 0.0001)}",
     ]
 
 

