@@ -1,6 +1,7 @@
 """`pods audit` of a table with one row for each run, under headers that no trainer uses."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,9 @@ def test_a_final_score_is_told_once(tmp_path, monkeypatch, capsys):
     assert said.count("Settled") == 1 and "mean_accuracy" not in said
     assert "\naccuracy in percent at 1 steps: mean over runs" in said
     assert "What is before" not in said
+    page = (tmp_path / "pods-audit/report.html").read_text()
+    [arms] = re.findall("<h2>Arms</h2>.*?</table>", page, flags=re.DOTALL)
+    assert "final_accuracy" in arms and "mean_accuracy" not in arms
 
 
 def test_the_mean_of_one_score_is_not_printed_beside_it(table, capsys):

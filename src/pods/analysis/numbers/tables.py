@@ -145,16 +145,21 @@ def summary_title(table: pd.DataFrame, study: Study) -> str:
     """Say what the outcomes of a summary are, and of when its other columns."""
     name = measure(study)
     end = end_text(table, study.x)
+    about = {
+        "mean_accuracy": f"mean_accuracy: {name} averaged until {end}; ",
+        "final_accuracy": f"final_accuracy: {name} at {end}; ",
+    }
+    outcomes = "".join(about[outcome] for outcome in _shown_outcomes(table))
     return (
-        f"mean_accuracy: {name} averaged until {end}; final_accuracy: {name} at {end}; "
-        "±: standard error over runs;\nseconds: of a step; other shares: of the last evaluation"
+        f"{outcomes}±: standard error over runs;\n"
+        "seconds: of a step; other shares: of the last evaluation"
     )
 
 
 def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Format the summary for a reader, with some of its columns under the same names."""
     columns = {"series": summary.series, "runs": summary.runs.astype(str)}
-    for outcome in OUTCOMES:
+    for outcome in _shown_outcomes(summary):
         columns[outcome] = _pairs(summary, outcome)
     for share in ("lenient", *UNANSWERED):
         if share in summary:
@@ -163,6 +168,13 @@ def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
     for seconds in ["seconds_per_step", *phase_columns(summary)]:
         columns[seconds] = summary[seconds].map("{:.3g}".format)
     return by_key(pd.DataFrame(columns).replace("nan", ""), study)
+
+
+def _shown_outcomes(summary: pd.DataFrame) -> list[str]:
+    """List the outcomes that a reader is shown: over no time, the mean is the final value."""
+    if summary.mean_accuracy.equals(summary.final_accuracy):
+        return ["final_accuracy"]
+    return list(OUTCOMES)
 
 
 def _pairs(summary: pd.DataFrame, outcome: str) -> "pd.Series[str]":
