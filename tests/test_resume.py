@@ -10,6 +10,7 @@ from running import SHORT, contents, science_of
 
 from pods.launch import job
 from pods.method.prompt_selection import Uniform
+from pods.policy.process_group import SINGLE_PROCESS
 from pods.runs.files import read_lines
 from pods.runs.freeze import freeze
 from pods.runs.store import RunStore
@@ -101,10 +102,10 @@ def test_a_whole_checkpoint_that_cannot_be_loaded_ends_the_run_and_stays_as_it_i
     code, store, _ = run("stopped", stop_after=2)
     assert code == AGAIN
     before = contents(store.folder)
-    workers = Mock()
-    workers.call_all.side_effect = error
+    worker = Mock(process_group=SINGLE_PROCESS)
+    worker.restore.side_effect = error
     reported = []
     with pytest.raises(type(error)):
-        restore_newest(store, workers, RunState(Uniform()), reported.append)
+        restore_newest(store, worker, RunState(Uniform()), reported.append)
     assert reported == []
     assert contents(store.folder) == before
