@@ -27,7 +27,7 @@ from pods.launch import devices, dry_run, local_backend, subprocesses, sweep
 from pods.launch.backend import Backend, Job, has_work_left, prepare
 from pods.launch.devices import DevicePool, device_pool, max_concurrent
 from pods.launch.live_table import LiveTable
-from pods.launch.subprocesses import JobProcess, check_heartbeat, start_job
+from pods.launch.subprocesses import JobProcess, check_heartbeat, record_end, start_job
 from pods.launch.sweep import SweepFailed
 from pods.runs.freeze import freeze
 from pods.system import machine
@@ -177,6 +177,33 @@ def test_how_a_sweep_ends_by_the_ends_of_its_jobs(ends, stopped, code, said, tmp
     lines = str(failed.value).splitlines()
     assert failed.value.code == code and len(lines) == len(said)
     assert all(part in line for part, line in zip(said, lines, strict=True)), lines
+
+
+BEGAN = "the job ended before the run began"
+
+
+@pytest.mark.parametrize(("status", "code", "change"), [
+    ({"state": "done"}, -9, {}),
+    ({"state": "failed", "error": "x"}, FAILED, {}),
+    ({"state": "running"}, AGAIN, {"state": "lost", "error": "why"}),
+    ({"state": "running"}, None, {"state": "lost", "error": "why"}),
+    ({"state": "preempted"}, AGAIN, {}),
+    ({"state": "preempted"}, None, {}),
+    ({"state": "preempted"}, -9, {"state": "lost", "error": "why"}),
+    ({"state": "preempted"}, FAILED, {"error": BEGAN, "exit_code": FAILED}),
+    ({"state": "pending", "error": "no data", "exit_code": FAILED}, FAILED, {}),
+    ({"state": "pending"}, None, {"error": "why"}),
+])  # fmt: skip
+def test_what_is_recorded_of_a_job_that_ended_without_a_word(status, code, change, tmp_path):
+    store = freeze(composed(f"runs_dir={tmp_path}"))
+    store.set_status(**status)
+    with store.lock():  # of another process, which records it itself
+        record_end(store, "why", code)
+    for expected in (status, status | change):
+        found = store.status()
+        del found["heartbeat"]
+        assert found == expected
+        record_end(store, "why", code)
 
 
 def test_a_job_that_runs_again_has_no_error_of_an_earlier_attempt(tmp_path, monkeypatch):
