@@ -38,13 +38,17 @@ from pods.system.machine import end_process, warn_if_busy
 from pods.tasks.load import check_data
 
 DEBUG = "--debug" in sys.argv
+OF_HYDRA = ("hydra.job.chdir", "hydra.run.dir")
+"""Keys of Hydra that would move a run's relative paths."""
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
 def train(composed: DictConfig) -> None:
     """Execute one run in this process; for `-m` Hydra calls a launcher instead."""
     try:
-        config = validate(plain(composed, HydraConfig.get()))
+        config = validate(plain(composed, sys.argv[1:], HydraConfig.get().runtime))
+        if config.launch.on != "local":
+            fail(f"launch={config.launch.on}: only for sweeps; -m makes this run one", BAD_INPUT)
         if config.dry_run:
             print("\n".join(dry_run.show([config])))
         else:
@@ -56,8 +60,6 @@ def train(composed: DictConfig) -> None:
 
 
 def _train(config: Config) -> None:
-    if config.launch.on != "local":
-        fail(f"launch={config.launch.on}: only for sweeps; -m makes this run one", BAD_INPUT)
     check_gpus([config])
     check_data([config.task])
     try_functions([config])
@@ -116,6 +118,9 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     sys.argv[1:] = options_first([word for word in sys.argv[1:] if word != "--debug"])
     prepare_console()
+    for word in sys.argv[1:]:
+        if word.lstrip("+").partition("=")[0] in OF_HYDRA:
+            fail(f"{word}: is not used here; runs_dir=FOLDER says where runs go", BAD_INPUT)
     try:
         train()
     except (HydraException, OmegaConfBaseException) as error:

@@ -73,14 +73,17 @@ def test_a_gain_is_advised_if_its_interval_is_above_1(monkeypatch):
         return found, "\n".join(advice_lines(found))
 
     found, text = said([[4e6, 6e6], [1e6, 1e-9]], menu=MENU[:2])
-    assert "8→2 has the most: 1.32 [0.87, 2.00] times" in text and "not settled" in text
+    assert text.endswith("Train with GRPO 2→2: no pair is surely better (8→2, the next, has 1.32 "
+                         "[0.87, 2.00] times its progress per second).")  # fmt: skip
     assert _run_command(["model=tiny", "nm.m=4"], found) == "pods run model=tiny nm.n=2 nm.m=2"
     found, text = said([[3e6, 1e6]] * 2, menu=MENU[:2])
-    assert "8→2 has the most: 1.41 [1.41, 1.41] times" in text and "not settled" not in text
+    assert text.endswith("Train with 8→2: the law expects 1.41 [1.41, 1.41] times the progress per "
+                         "second of GRPO 2→2.")  # fmt: skip
     words = ["nm.groups=2", "study=x", "retry=all", "arm=pods"]
     assert _run_command(words, found) == "pods run nm.groups=2 arm=pods nm.n=8 nm.m=2"
     found, text = said([[1.0, 9.0]])
-    assert "GRPO 2→2 has the most" in text and found.advised == 0
+    assert "Train with GRPO 2→2: the law expects the most" in text and found.advised == 0
+    assert text.count("GRPO") == 2  # in the units, and in what to do
 
 
 def test_costs_and_progress_stand_side_by_side(monkeypatch):
@@ -177,7 +180,8 @@ def test_a_pilot_runs_once_and_its_advice_is_written(tmp_path, monkeypatch, caps
         for name, weights in start.items():
             assert end[name] == pytest.approx(weights, abs=1e-10)
     text = capsys.readouterr().out
-    assert f"Run: pods run runs_dir={tmp_path} " in text
+    command = text.splitlines()[-2]  # before the table's path
+    assert command.startswith(f"pods run runs_dir={tmp_path} nm.n=")
     assert main(words) == 0
     assert len(ran) == 3  # the second time the pilot was there
     [csv], [about] = ([*tmp_path.glob(f"advice/figures/*.{end}")] for end in ("csv", "json"))

@@ -13,7 +13,7 @@ from compose import composed
 from data_files import write_rows
 from rows import every
 from running import contents
-from studies import BASE, A, B, write_run
+from studies import BASE, ENVIRONMENT, A, B, write_run
 
 from pods.analysis.draw import draw, summary_lines
 from pods.analysis.figures import specs as figures
@@ -27,8 +27,9 @@ from pods.analysis.numbers.tables import readable, slow_runs, tables
 from pods.config.checks import validate
 from pods.config.compose import compose
 from pods.config.schema import CONF
+from pods.runs.attempts import new_attempt
 from pods.runs.freeze import freeze
-from pods.runs.identity import identity_keys
+from pods.runs.identity import identity, identity_keys
 from pods.runs.store import run_folders
 
 
@@ -146,6 +147,8 @@ defaults:
 arm: mine
 update: {lr: 3.0e-4}
 advantage: {eps: "${update.lr}"}
+budget: {clock_model: l40s}
+prompts_per_step: 1
 """
 
 
@@ -154,14 +157,15 @@ def test_an_arm_of_ones_own_is_its_name(tmp_path):
     (tmp_path / "arm").mkdir()
     (tmp_path / "arm/mine.yaml").write_text(OWN_ARM)
     config = validate(compose([f"hydra.searchpath=[file://{tmp_path}]", "arm=mine"]))
-    mine = (config, identity_keys(config))
-    assert series_names([mine, *runs_of("arm=grpo")]) == ["mine 64→16", "grpo 16→16"]
-    assert varied([mine, *runs_of("arm=grpo")]) == [{}, {}]
+    grpo = composed("arm=grpo")
+    pair = [(config, identity(config)), (grpo, identity(grpo))]  # with the prices of l40s
+    assert series_names(pair) == ["mine 64→16", "grpo 16→16"]
+    assert varied(pair) == [{}, {}]
     unknown = (replace(config, label_settings=[]), identity_keys(config))
-    keys = "advantage.eps={}, prompts.selector={}, update.lr={}"
+    keys = "advantage.eps={}, prompts.selector={}, prompts_per_step={}, update.lr={}"
     assert series_names([unknown, *runs_of("arm=grpo")]) == [
-        f"mine 64→16, {keys.format(0.0003, 'mopps', 0.0003)}",
-        f"grpo 16→16, {keys.format(0.0001, 'uniform', 0.0001)}",
+        f"mine 64→16, {keys.format(0.0003, 'mopps', 1, 0.0003)}",
+        f"grpo 16→16, {keys.format(0.0001, 'uniform', 2, 0.0001)}",
     ]
 
 
@@ -228,6 +232,16 @@ def test_the_authors_grader_has_columns_of_its_own(tmp_path):
     assert panels(study)[0] == style.LABELS["lenient"]
 
 
+def test_a_legend_says_how_many_seeds_a_band_is_of(tmp_path):
+    """In a part of the curve all runs are there, in its rest one: it is a band nevertheless."""
+    folders = [write_run(tmp_path, A, f"seed={seed}").folder for seed in (0, 1, 2)]
+    study = load(tmp_path / "default", folders)
+    for runs, title in (([3, 3], f"{style.BAND}, 3 seeds"), ([1, 1], "1 seed"),
+                        ([1, 3], f"{style.BAND}, 1 to 3 seeds")):  # fmt: skip
+        table = pd.DataFrame({"series": "max_variance 64→16", "runs": runs})
+        assert style.legend_texts(study, table, style.BAND)[0] == title
+
+
 def test_a_metric_that_never_changes_has_no_panel(tmp_path):
     """Every answer has one length and the format, and four of eight are right at all times."""
     changing = load(tmp_path / "a/default", [write_run(tmp_path / "a", A).folder])
@@ -289,6 +303,19 @@ def test_a_run_with_something_missing_is_in_no_mean_and_a_seed_that_an_arm_lacks
         for name, folder in zip(("grpo 16→16", "max_variance 64→16"), pending, strict=True)
     ]
     assert list(study.runs.series.unique()) == ["grpo 16→16", "pods 64→16"]
+
+
+def test_the_start_of_a_run_is_that_of_its_first_attempt(tmp_path):
+    """So that whether a prediction was committed before the runs can be seen from their table."""
+    one, another = [write_run(tmp_path, A, f"seed={seed}") for seed in (0, 1)]
+    times = ["2026-11-28T18:00:00+00:00", "2026-11-28T19:30:00+00:00"]
+    new_attempt(one)
+    for number, time in enumerate(times, 1):
+        path = one.folder / f"attempts/{number:03d}/environment.json"
+        path.write_text(json.dumps(ENVIRONMENT | {"started": time}))
+    list(draw(tmp_path / "default", [one.folder, another.folder]))
+    table = pd.read_csv(tmp_path / "default/figures/runs.csv").set_index("seed")
+    assert table.started[0] == times[0] and pd.isna(table.started[1])  # recorded before it was
 
 
 def test_a_column_that_no_run_or_series_has_is_left_out(tmp_path):

@@ -323,6 +323,30 @@ def test_noise_alone_makes_a_best_checkpoint():
     assert by_noise == pytest.approx([0.01, 0.01 * 1.54], rel=0.3)  # E max of ten normals: 1.54 sd
 
 
+@pytest.mark.parametrize(("scores", "above"), [
+    ([0, 0, 0, 0.9, 0.3, 0.3, 0.3], 0.9 - 0.15),  # around it 0, 0, 0.3, 0.3
+    ([0.9, 0.1, 0.2, 0.3, 0.4, 0, 0], 0.9 - 0.0),  # on a line through the four after it
+    ([0, 0, 0.4, 0.3, 0.2, 0.1, 0.9], 0.9 - 0.0),  # and before it
+])  # fmt: skip
+def test_the_luck_of_a_best_checkpoint_by_hand(scores, above):
+    assert _luck(np.array(scores))[1] == pytest.approx(above)
+
+
+def test_seeds_that_are_needed_by_hand():
+    # t(0.975) + t(0.8) is 3.353, 3.195 at 6 and 8 degrees of freedom, of 2 x 4 and 2 x 5 runs,
+    # against 1.5 * 4 ** 0.5 and 1.5 * 5 ** 0.5 = 3.354; of 5 and 6 pairs 3.717 and 3.490
+    assert seeds_needed(1.5, 1.0, paired=False) == 5
+    assert seeds_needed(1.5, 1.0) == 6
+
+
+def test_runs_without_a_seed_are_numbered_within_their_method():
+    rows = [{"step": step, "accuracy": 0.5} for step in range(3)]
+    found = audited([run_log(f"{name}-run", rows) for name in ("a", "b x", "b y", "a x")],
+                    method="name:(a|b)")  # fmt: skip
+    numbers = {"a-run": 0, "b x-run": 0, "b y-run": 1, "a x-run": 1}
+    assert dict(zip(found.table.run, found.table.seed, strict=True)) == numbers
+
+
 @pytest.mark.parametrize("paired", [True, False])
 def test_so_many_seeds_find_a_difference_four_times_in_five(paired):
     n = seeds_needed(0.7, 1.0, 2, paired)

@@ -61,6 +61,8 @@ def test_the_only_interval_of_a_run_is_judged_by_other_runs():
     logs = study(2, seconds=clock(start=0))
     logs[0].rows[:] = [logs[0].rows[0], logs[0].rows[-1] | {"seconds": 50_000}]
     assert ends(audited(logs))["grpo-seed0"] == pytest.approx(3000.0)
+    logs[0].rows[0] |= {"seconds": 100}  # of 10 steps, which is no interval between two records
+    assert ends(audited(logs))["grpo-seed0"] == pytest.approx(100 + 90 * 30.0)
 
 
 def test_long_intervals_that_come_regularly_count_as_training():
@@ -102,6 +104,16 @@ def test_a_clock_that_runs_backwards_is_not_used_and_a_clock_that_restarts_goes_
     assert [one.x for one in axes(found.study)] == ["steps", "train_seconds"]
     over = [one for one in axes(found.study) if one.x == "train_seconds"]
     assert over[0].missing == ["grpo-seed0: has no seconds to compare over"]
+
+
+def test_a_resumed_run_keeps_an_interval_that_may_be_of_training():
+    """Its clock goes on, and 50 steps after the start it is half as long again as usual."""
+    logs = study(2, seconds=clock(start=0))
+    rows = logs[0].rows
+    again = [row | {"seconds": row["seconds"] + 150} for row in rows[4:]]
+    logs[0].rows[:] = [*rows[:6], *again]
+    expected = [*range(300, 1201, 300), *range(1650, 3151, 300)]
+    assert seconds_of(audited(logs), "grpo-seed0") == pytest.approx(expected)
 
 
 def test_steps_that_a_resumed_run_did_twice_count_once_by_a_time_of_day():

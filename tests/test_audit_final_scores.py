@@ -45,6 +45,19 @@ def test_the_verdict_is_the_paired_t_test_of_scipy(table, capsys):
     assert f"is {np.mean(OTHER - BASELINE):.2f} points ahead of vanilla" in said
     assert f"(95 % interval {low:.2f} to {high:.2f}, p = {test.pvalue:.2g})" in said
     assert "'Trainer variant' says of which run a row is" in said
+    assert "nothing is compared" not in said  # all hours are equal
+
+
+def test_a_final_score_is_told_once(tmp_path, monkeypatch, capsys):
+    """A mean over a time of no length is the final score, and was said twice."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"a,{seed},{BASELINE[seed] / 100}" for seed in SEEDS]
+    rows += [f"b,{seed},{OTHER[seed] / 100}" for seed in SEEDS]
+    (tmp_path / "results.csv").write_text("\n".join(["method,seed,accuracy", *rows]))
+    said = verdict(capsys)
+    assert said.count("Settled") == 1 and "mean_accuracy" not in said
+    assert "\naccuracy in percent at 1 steps: mean over runs" in said
+    assert "What is before" not in said
 
 
 def test_the_mean_of_one_score_is_not_printed_beside_it(table, capsys):

@@ -21,7 +21,7 @@ from pods_lab.audit.readers import Reading
 from pods_lab.audit.readers import read as read_logs
 from pods_lab.audit.several_runs import by_run
 from pods_lab.audit.tables import table
-from pods_lab.audit.trackers import leveldb_records, tensorboard
+from pods_lab.audit.trackers import leveldb_records, tensorboard, wandb_run
 
 CURVE = {"step": [10, 20, 1000], "accuracy": [0.25, 0.5, 0.625], "seconds": [30.5, 61.0, 91.5]}
 
@@ -171,6 +171,9 @@ def test_an_index_that_is_the_step_is_a_column(tmp_path, orient):
     (tmp_path / "a.json").write_text(FRAME.set_index("step").to_json(orient=orient))
     [log] = json_file(tmp_path / "a.json")
     assert numbers(log)["index"] == CURVE["step"] and numbers(log)["accuracy"] == CURVE["accuracy"]
+    (tmp_path / "a.json").write_text(FRAME.drop(columns="step").to_json(orient=orient))
+    [log] = json_file(tmp_path / "a.json")
+    assert log.columns == {"accuracy", "seconds"}  # an index that counts rows is none
 
 
 def test_an_object_of_several_lists_has_a_run_in_each_or_is_refused(tmp_path):
@@ -320,6 +323,18 @@ def test_nested_values_and_a_damaged_record_of_wandb(tmp_path):
     [log] = read(tmp_path).logs
     assert log.rows[0] == {"_step": 0, "eval/gsm8k/acc": 0.5} and log.config["trainer.seed"] == 3
     assert log.faults == ["record 4 is damaged, and what follows is left out"]
+
+
+def test_the_machine_of_a_run_of_wandb_is_its_gpu_or_else_its_host(tmp_path):
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    path = tmp_path / "run-abc.wandb"
+    for gpu, machine in (("", "box"), ("H200", "H200")):
+        run, environment = Record(), Record()
+        run.run.run_id, run.run.host = "abc", "box"
+        environment.environment.os, environment.environment.gpu_type = "Linux", gpu
+        path.write_bytes(framed(run.SerializeToString(), environment.SerializeToString()))
+        assert [log.machine for log in wandb_run(path)] == [machine]
 
 
 def events(path: Path, *tensors) -> None:

@@ -53,6 +53,13 @@ def test_a_copy_is_found_by_all_of_its_numbers(columns):
     assert ends(found, "left_out")["b-seed9"].startswith("is the same run as a-seed0")
 
 
+def test_several_copies_of_a_run_are_all_found():
+    logs = coarse(np.random.default_rng(3), 1000, 12)
+    copies = [run_log(f"b-seed{seed}", list(logs[0].rows)) for seed in (8, 9)]
+    left_out = ends(audited([*logs, *copies]), "left_out")
+    assert [run for run, why in left_out.items() if why] == ["b-seed8", "b-seed9"]
+
+
 def test_equal_scores_and_another_loss_are_two_runs():
     logs = study(loss=lambda method, seed, step: 1 / (1 + step + seed))
     copy = [row | {"loss": row["loss"] + 1e-3} for row in logs[0].rows]
@@ -75,12 +82,15 @@ def test_slow_and_fast_machines_are_not_cut_off_and_a_killed_run_is():
     logs = study(seconds=lambda method, seed, step: 36.0 * step)
     for log in logs:
         if log.name in ("grpo-seed4", "grpo-seed5"):  # slow: fewer steps in the same time
-            log.rows[:] = [row | {"seconds": 45.0 * row["step"]} for row in log.rows[:8]]
+            log.rows[:] = [row | {"seconds": 43.0 * row["step"]} for row in log.rows[:8]]
         if log.name == "pods-seed0":  # fast: as many steps in less time
             log.rows[:] = [row | {"seconds": 20.0 * row["step"]} for row in log.rows]
         if log.name == "pods-seed1":
             log.rows[:] = log.rows[:5]
     why = "pods-seed1: is cut off before other runs of its method end (50 of 100 steps, "
+    assert audited(logs).study.missing == [f"{why}1,800 of 3,600 s)"]
+    for log in (logs[2], logs[8]):  # one of each method has no time
+        log.rows[:] = [{"step": row["step"], "accuracy": row["accuracy"]} for row in log.rows]
     assert audited(logs).study.missing == [f"{why}1,800 of 3,600 s)"]
 
 

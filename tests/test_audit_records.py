@@ -110,6 +110,29 @@ def test_a_resumed_run_abandons_what_it_had_of_later_steps():
     assert run.left_out == "is cut off before other runs of its method end (60 of 100 steps)"
 
 
+def test_a_line_that_a_resumed_run_wrote_twice_is_no_second_resume():
+    logs = study(2)
+    rows = logs[0].rows
+    logs[0].rows[:] = [*rows[:8], *rows[4:6], rows[5], *rows[6:]]
+    found = audited(logs)
+    assert found.notes == [
+        "resumed runs, whose later records count: grpo-seed0 (from step 80 back to 50)"
+    ]
+    assert first(found) == pytest.approx(PLAIN)
+
+
+def test_of_the_lines_of_a_step_the_earliest_time_and_the_most_tokens_count():
+    """A line of training, and one of the evaluation after it."""
+    rows = []
+    for row in rows_of("grpo", 0):
+        step = row["step"]
+        rows.append({"step": step, "loss": 1.0, "seconds": 3.0 * step, "tokens": 7 * step})
+        rows.append(row | {"seconds": 3.0 * step + 2, "tokens": 7 * step + 1})
+    found = audited([run_log("a-seed0", rows)])
+    assert found.study.evaluations.train_seconds.tolist() == [*range(30, 301, 30)]
+    assert found.study.evaluations.tokens.tolist() == [*range(71, 702, 70)]
+
+
 @pytest.mark.parametrize(("again", "kept"), [(4, 100), (9, 100), (10, 100)])
 def test_of_two_runs_in_one_log_the_longer_counts(again, kept):
     logs = study(2)

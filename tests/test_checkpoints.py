@@ -162,13 +162,13 @@ def test_what_cannot_be_exported_is_one_line(full, lora, runs_dir, tmp_path, cap
         (["whole", out, "--step", "first"], "--step=first: must be last or a step"),
         (["whole", tmp_path], "must not exist; nothing is overwritten"),
         (["whole", full.folder / "out"], "must not be in the run's folder"),
-        ([damaged, out, "--step", 2], "--step=2: that checkpoint is damaged: policy/model"),
+        ([damaged, out, "--step", 2], "--step=2: that checkpoint cannot be used: policy/model"),
     ):
         assert message in refused(capsys, "export", *arguments, "--runs-dir", runs_dir)
         assert not out.exists()
     assert pods("export", damaged, out, "--runs-dir", runs_dir) == 0  # the one before
     told = capsys.readouterr()
-    assert "step-000002 is damaged" in told.err and "step-000001" in told.out
+    assert "step-000002 cannot be used: policy" in told.err and "step-000001" in told.out
 
 
 def greedy(policy, question: str) -> str:

@@ -129,6 +129,8 @@ def test_a_studys_own_fit_is_a_clock_that_names_it():
     fit = fitted_clock(study_of_steps(runs, steps_of(runs)))
     # the constants of those steps: 20 ms, 0.3 ms and 0.5 ms
     assert list(fit.prices().values())[:3] == pytest.approx([0.020, 0.0003, 0.0005])
+    apart = pd.concat([runs_of(GRID[:3]), runs_of(GRID[3:], prompts=5)], ignore_index=True)
+    assert fit.prompts == 2 and fitted_clock(study_of_steps(apart, steps_of(apart))).prompts is None
     assert "a study" in fit.name and "fitted to 6 runs of a study on A CPU" in fit.source
     few = runs_of([(16, 16), (64, 16)])
     with pytest.raises(ValueError, match="all runs have m = 16"):

@@ -102,6 +102,15 @@ def test_the_other_way_round_it_is_the_inverse_and_half_of_the_misses_is_a_miss(
     assert row["bound"] == pytest.approx(10 / 7.5)
 
 
+def test_targets_lie_above_the_start_and_the_peak_after_it():
+    """Both arms begin at 0.5; the baseline is best at its start, then at 10 s."""
+    rising = [curve(points) for points in ([(0, 0.5), (10, 0.75)], [(0, 0.5), (10, 0.65)])]
+    assert default_targets([rising, rising[:1]], SPAN) == [0.6, 0.7, 0.75]
+    falling = [curve([(0, 0.9), (5, 0.3), (10, 0.6)], GRPO)] * 2
+    *_, peak = speed(rising, falling, [])
+    assert peak["target"] == pytest.approx(0.99 * 0.6)
+
+
 def test_an_arm_with_a_single_run_has_a_ratio_and_no_interval():
     for ours, theirs in ((OURS, THEIRS[:1]), (OURS[:1], THEIRS)):
         for row in speed(ours, theirs, [0.3], paired=False):
@@ -474,6 +483,6 @@ def test_which_targets_are_timed():
 def test_runs_of_no_time():
     made = study({PODS: [[(0, 0.5)], [(0, 0.6)]], GRPO: [[(0, 0.3)], [(0, 0.5)]]})
     found = compare(made)
-    assert found.contrasts.outcome.tolist() == ["final_accuracy"]
+    assert found.contrasts.outcome.tolist() == ["final_accuracy"]  # which the mean equals
     assert found.contrasts.estimate.tolist() == pytest.approx([0.15])
     assert not len(found.speedups) and "0 s" in format_comparison(found)

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -396,19 +397,21 @@ def test_the_thought_that_a_prompt_opens(end, opened):
     ("model=qwen2_5_0_5b", "task=gsm8k", "task.answer_format=tag"),
 ])  # fmt: skip
 def test_training_and_evaluation_grade_with_the_thought_that_the_prompt_opened(keys):
-    from pods.training.evaluate import Asked, _answer
+    from pods.training.evaluate import evaluate
 
-    run = composed(*keys, "task.format_reward=additive", "task.few_shot=0")
+    run = composed(*keys, "task.format_reward=additive", "task.few_shot=0", "evaluation.repeats=1")
     grader = number_grader(run.task)
     problem = asked("9+9?", opened="<think>\n")
     task = types.Task((problem,), (problem,), grader, grader)
-    answer = {"boxed": "\\boxed{2}", "hash": "#### 2", "tag": "\n<answer>2</answer>"}
-    written = answer[run.task.answer_format]
+    forms = {"boxed": "\\boxed{2}", "hash": "#### 2", "tag": "\n<answer>2</answer>"}
+    written = forms[run.task.answer_format]
 
     def graded(text):
         rollout = types.Rollout((0,), (0,), np.zeros(1, np.float32), text, True)
-        record = _answer(grader, Asked(0, "x", 0), problem, rollout).record
+        engine = SimpleNamespace(generate=lambda request, on_completion: [[rollout]])
+        [[answer]] = evaluate(run, task, [(0,)], engine, step=0)
         grade = grade_rollout(run, task, problem, rollout)
+        record = answer.record
         assert (record.verdict, record.format) == (grade.verdict, grade.format)
         return grade
 

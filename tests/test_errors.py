@@ -52,6 +52,34 @@ def test_an_impossible_runs_dir_is_a_one_line_error(words, run_py, tmp_path):
         assert runs_dir[:9] in result.stderr and message in result.stderr
 
 
+@pytest.mark.parametrize("words", [
+    ("hydra.job.chdir=true",), ("hydra.run.dir=elsewhere",),
+    ("-m", "seed=0,1", "+hydra.job.chdir=1"),
+], ids=" ".join)  # fmt: skip
+def test_a_run_is_not_moved_by_keys_of_hydra(words, run_py, tmp_path):
+    before = set(tmp_path.rglob("*"))
+    result = run_py(*words)
+    assert result.returncode == 2
+    said = f"error: {words[-1]}: is not used here; runs_dir=FOLDER says where runs go\n"
+    assert result.stderr == said and set(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("runs_dir=${oc.env:NOT_SET}/r",),
+     "runs_dir=${oc.env:NOT_SET}/r: Environment variable 'NOT_SET' not found"),
+    (("seed=${nope},1",), "seed=${nope}: Interpolation key 'nope' not found"),
+    (("arm=pdos,pods",), "arm=pdos: did you mean pods? It must be one of aliased, "),
+    (("seed=0,1", "typo=2"), "typo=2: no such key; see conf/README.md"),
+    (("seed=0,", "1"), "seed=0,: must be KEY=VALUE, in quotes if the shell would read it "),
+])  # fmt: skip
+def test_a_sweep_that_hydra_refuses_is_one_line_and_leaves_no_folder(words, said, run_py, tmp_path):
+    before = set(tmp_path.rglob("*"))
+    result = run_py("-m", *words)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {said}") and result.stderr.count("\n") == 1
+    assert set(tmp_path.rglob("*")) == before
+
+
 def test_an_unexpected_error_is_one_line_and_a_traceback_with_debug(run_py, tmp_path):
     for name, content in {"raises": "1 / 0", "ends": "import sys; sys.exit(3)"}.items():
         (tmp_path / f"{name}.py").write_text(content)

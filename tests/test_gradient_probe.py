@@ -141,7 +141,7 @@ def test_the_verb_writes_table_figure_and_origin(store, capsys):
 def test_a_run_without_checkpoints_is_refused(store, tmp_path, capsys):
     folder = tmp_path / "runs/study/tiny-chainsum/rule" / store.folder.name
     shutil.copytree(store.folder, folder, ignore=shutil.ignore_patterns("step-0*"))
-    assert "has no checkpoint that can be read" in refused(capsys, "probe", folder)
+    assert "has no checkpoint that can be used" in refused(capsys, "probe", folder)
 
 
 def drawn_gradients(seed, problems=48, size=16, noise=3.0, rho=0.3, own=0.5):

@@ -8,14 +8,21 @@ import sys
 from itertools import pairwise
 from types import SimpleNamespace
 
+import hydra
 import pytest
 from compose import composed
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import HydraContext, RunMode
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from hydra_plugins.pods_launchers.launcher import SweepLauncher
+from pods.config.checks import validate
+from pods.config.compose import plain
 from pods.config.parse import ConfigError
+from pods.config.schema import CONF
 from pods.launch import devices, dry_run, local_backend, subprocesses, sweep
 from pods.launch.backend import Backend, Job, has_work_left, prepare
 from pods.launch.devices import DevicePool, device_pool, max_concurrent
@@ -57,6 +64,27 @@ def test_a_sweeper_such_as_optunas_is_given_the_accuracies(tmp_path, monkeypatch
     monkeypatch.setattr(launcher, "_config", lambda words: composed(*words, f"runs_dir={tmp_path}"))
     results = launcher.launch([["seed=0"], ["seed=1"]], 0)
     assert [result.return_value for result in results] == [0.25, 0.75]
+
+
+@pytest.mark.parametrize("words", [
+    ("arm=grpo", "seed=1", "nm=n32_m16"), ("seed=2", "arm=grpo_ga", "nm.n=8"), ("debug=default",),
+    ("update.lr=3e-7", "update.betas=[0.5,0.6]", "model.lora={r: 8, alpha: 9}"), ("++seed=4",),
+    ("study=other", "model.name='${study}'", "engine.lag=1", "budget.train_seconds=null",
+     "budget.max_steps=9"),
+    ("task=gsm8k", "reproduction=faithful", "model=qwen2_5_3b"),
+])  # fmt: skip
+def test_a_job_of_a_sweep_has_the_config_that_hydra_composes(words):
+    """Jobs share what their choices of options give; each has its own values."""
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        master = loader.load_configuration("config", [], RunMode.MULTIRUN)
+        launcher = SweepLauncher()
+        context = HydraContext(config_loader=loader, callbacks=Callbacks())
+        launcher.setup(hydra_context=context, task_function=lambda _: None, config=master)
+        words = (*words, "dry_run=true")
+        composed = loader.load_sweep_config(master, list(words))
+        expected = validate(plain(composed, words, composed.hydra.runtime))
+        assert launcher._config(words) == launcher._config(words) == expected
 
 
 def test_a_start_on_a_busy_machine_or_gpu_warns_in_one_line(monkeypatch, capsys):

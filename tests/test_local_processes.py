@@ -5,13 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
+from compose import composed
 from running import wait_for
 
 from pods.launch import local_processes
 from pods.launch.local_processes import environment
+from pods.runs.freeze import freeze
 from pods.system.machine import RENDEZVOUS
 from pods.system.signals import Stop
 
@@ -76,6 +80,45 @@ def test_a_stopped_run_ends_at_rank_0(how, code, ranks, tmp_path, monkeypatch):
         processes[1].kill()
     assert followed(processes, stopping=True) == [code, -signal.SIGKILL]
     assert [path.name for path in tmp_path.glob("terminated ?")] == ["terminated 0"]
+
+
+LAUNCHER = """
+import os, signal, sys
+from pathlib import Path
+from pods.launch import local_processes
+from pods.runs.store import RunStore
+program = '''
+import time
+from pods.system.machine import end_with_parent
+time.sleep(1.0)
+end_with_parent()
+open("lives", "w").close()
+time.sleep(60)
+'''
+store = RunStore(Path(sys.argv[1]))
+process = local_processes._start(store, [sys.executable, "-c", program], Path("."), 0)
+print(process.pid, flush=True)
+if sys.argv[2] == "dies":
+    os.kill(os.getpid(), signal.SIGKILL)
+process.wait()
+"""
+
+
+@pytest.mark.parametrize("how", ["dies", "lives"])
+def test_a_process_ends_if_its_launcher_dies_while_it_starts(how, tmp_path):
+    store = freeze(composed(f"runs_dir={tmp_path}"))
+    command = [sys.executable, "-c", LAUNCHER, store.folder, how]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as launcher:
+        process = psutil.Process(int(launcher.stdout.readline()))
+        try:
+            if how == "dies":
+                wait_for(lambda: not process.is_running(), 30)
+            else:
+                wait_for((tmp_path / "lives").exists, 30)
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+    assert (tmp_path / "lives").exists() == (how == "lives")
 
 
 def test_messages_stay_on_this_machine_unless_the_user_chooses_another_interface(monkeypatch):

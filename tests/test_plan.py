@@ -158,30 +158,6 @@ def test_predictions_by_hand_are_marked_outside_of_the_measured_range():
     assert np.isnan(fit(pd.DataFrame({"y": [], "n": []}), "y", ("fixed", "n")).at({"n": 1})[0])
 
 
-<<<<<<< HEAD
-=======
-def test_steps_on_several_devices_by_hand():
-    """Of 2 prompts: 15 ms + 0.3 ms a rollout beside 5 ms + 0.5 ms a kept one, or both in turn."""
-    model = model_of(GRID)
-    model.phases["sync"] = fit(pd.DataFrame({"y": [0.002]}), "y", ("fixed",))
-    together, apart = on_devices(model, 100, 20, 4)  # 3 of 4 sample: 15 + 20 ms, 5 + 20 ms
-    assert (together, apart) == pytest.approx((0.002 + 0.015 + 0.015 + 0.005 + 0.005, 0.037))
-    model.phases["reward"] = fit(pd.DataFrame({"y": [0.007]}), "y", ("fixed",))  # by one process
-    assert on_devices(model, 100, 20, 4) == pytest.approx((0.042 + 0.007, 0.037 + 0.007))
-    table = pd.DataFrame({"y": [0.0, 1.6], "generated": [0, 200]})  # 1.6 s, however many devices
-    model.phases["reward"] = fit(table, "y", ("generated",))
-    # on 2: 1.6 + 45 + 15 ms; or 1.6 s + 75 ms beside 25 ms
-    assert on_devices(model, 100, 20, 2) == pytest.approx((0.002 + 1.66, 0.002 + 1.675))
-    model.phases["update"] = fit(pd.DataFrame({"y": [1.0], "kept": [40]}), "y", ("fixed", "kept"))
-    assert np.isnan(on_devices(model, 100, 20, 4)).all()  # the cost of a kept one is not known
-    model.phases.clear()
-    assert np.isnan(on_devices(model, 100, 20, 4)).all()
-    # the authors' fit on two L40S: 4.51 + 0.0612 * 32 and 0.362 + 0.0638 * 8; or 4.51 + 0.0612 * 64
-    table = plan_authors(((64, 16),)).tables["predictions"]
-    assert [*table["together/2"], *table["apart/2"]] == pytest.approx([7.34, 8.42], abs=0.01)
-
-
->>>>>>> h/faults
 def arm(name, *seconds):
     runs = [f"{name}-{i}" for i in range(len(seconds))]
     mean, stderr = np.mean(seconds), stats.sem(seconds)
@@ -373,6 +349,17 @@ def test_a_plan_of_two_machines_or_models_has_two_fits():
         runs["series"] = [f"pods, {key}={i < len(GRID)}" for i in range(len(runs))]
         found = plan(study_of(runs, steps_of(runs))).tables["fit"]
         assert found.setting.nunique() == (1 if key in same else 2), key
+
+
+def test_rules_are_settings_of_their_own_if_tokens_were_not_counted():
+    """Imported logs: a rule that makes completions longer would be a cost of n."""
+    runs = runs_of(GRID)
+    for rule, settings in (("max_variance_aliased", 1), ("max_reward", 2)):
+        runs["rule"] = [rule if n == 64 else "all" for n in runs.n]
+        for seeded in (True, False):
+            study = replace(study_of(runs, steps_of(runs)), seeded=seeded)
+            found = plan(study).tables["fit"].setting.nunique()
+            assert found == (1 if seeded else settings), (rule, seeded)
 
 
 def test_a_request_is_checked():

@@ -1,5 +1,7 @@
 """Each rule against brute force or a law; Theorem 2's closed form for binary rewards."""
 
+import subprocess
+import sys
 from itertools import combinations
 
 import numpy as np
@@ -7,10 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pods
+import pods.rules as public_rules
 from pods.method import rules
 from pods.method.keep import keep
 from pods.method.rules import RULES, balanced, max_abs_advantage, max_variance, max_variance_aliased
 from pods.types import Group
+
+
+def test_a_script_imports_the_rules_without_their_helpers():
+    """In another process, since a rule that was imported before is an attribute of `pods`."""
+    code = "from pods.rules import max_variance, RULES; import pods.rules as rules, pods, sys; "
+    code += "print(*max_variance([0.0, 1.0, 0.4], 2), pods.rules is rules, 'torch' in sys.modules)"
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert printed == "0 1 True False\n"
+    functions = {rule.__name__ for rule in RULES.values()}
+    public = {name for name in dir(public_rules) if not name.startswith("_")}
+    assert public == {*functions, "RULES", "across_groups"} == set(public_rules.__all__)
+    assert set(pods.PUBLIC) == set(dir(pods))
+
 
 RNG = np.random.default_rng(0)
 

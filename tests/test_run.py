@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -66,6 +67,8 @@ def test_a_run_leaves_the_files_that_the_readme_lists(workdir):
     assert len(rows) == 128 and sum(row["kept"] for row in rows) == 32
     environment = json.loads((folder / "attempts" / "001" / "environment.json").read_text())
     assert environment["packages"]["torch"] and environment["cpu"]
+    began = datetime.fromisoformat(environment["started"])
+    assert timedelta(0) <= datetime.now(UTC) - began < timedelta(minutes=30)
     again = running.start_forked(workdir, *SHORT)
     output, _ = again.communicate(timeout=60)
     assert again.returncode == 0 and "is already done" in output

@@ -22,7 +22,8 @@ from pods.runs import checkpoint
 from pods.runs.attempts import new_attempt, set_queued
 from pods.runs.files import remove, size
 from pods.runs.freeze import freeze
-from pods.runs.history import newest_checkpoint, roll_back
+from pods.runs.history import check_evaluable, newest_checkpoint, roll_back
+from pods.runs.records import Damaged
 from pods.runs.status import state_of
 from pods.runs.store import OPTIMIZER, RunStore, run_folders
 
@@ -140,7 +141,9 @@ def test_weights_can_be_removed_and_the_numbers_stay(tmp_path, capsys):
         pd.testing.assert_frame_equal(getattr(before, name), getattr(after, name))
     folder = stores[0].folder
     line = refused(capsys, "generate", folder, "1+1", "--step", 2)
-    assert "--step=2: that checkpoint has no weights" in line
+    assert "--step=2: that checkpoint cannot be used: `pods clean --weights` removed" in line
+    with pytest.raises(Damaged, match=r"step 2 cannot be evaluated: .* removed its weights"):
+        check_evaluable(stores[0], 2)  # if its answers were lost
     assert "--weights=true: must be given without" in refused(
         capsys, "clean", "default", *words, "--state", "done"
     )
@@ -171,6 +174,11 @@ def test_without_a_study_the_studies_are_listed_and_what_varies_in_one_is_a_colu
     column = [line.split()[2] for line in capsys.readouterr().out.splitlines()]
     assert column[0] == "update.lr" and sorted(column[1:]) == ["0.0001"] * 5 + ["0.5"]
     assert sum(row["update.lr"] for row in rows_of("default", capsys)) == 0.5005
+    freeze(composed("model=smollm2_135m", "task=gsm8k", "dry_run=true"))
+    assert main(["status", "default"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:5] == ["arm", "n→m", "model-task", "update.lr", "seed"]
+    assert {line.split()[2] for line in lines[1:]} == {"tiny-chainsum", "smollm2_135m-gsm8k"}
 
 
 def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):

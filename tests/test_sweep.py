@@ -164,14 +164,12 @@ def test_hydras_own_launcher_can_be_chosen(run_py, tmp_path):
 
 @pytest.mark.parametrize("cluster", ["slurm", "ray"])
 def test_a_cluster_without_its_extra_or_its_group_is_named(cluster, monkeypatch):
-    for name in ("submitit", "ray"):
-        monkeypatch.setitem(sys.modules, name, None)  # an import of it fails
-        monkeypatch.delitem(sys.modules, f"pods.launch.{cluster}_backend", raising=False)
-    config = composed()
-    config.launch.on = cluster
-    remedy = rf"^launch={cluster}: pip install 'pods-rl\[{cluster}\]'$"
+    package = {"slurm": "submitit", "ray": "ray"}[cluster]
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    remedy = rf"^launch={cluster}: {package} is not installed: pip install 'pods-rl\[{cluster}\]'$"
     with pytest.raises(ConfigError, match=remedy):
-        launcher._backend([config], {launcher.CLUSTER_KEYS[cluster]: "x"})
+        composed(f"launch={cluster}")
+    config = composed(f"launch={cluster}", "dry_run=true")
     with pytest.raises(ConfigError, match=f"^launch.on={cluster}: use launch={cluster} instead$"):
         launcher._backend([config], {})
 
@@ -217,6 +215,30 @@ def test_a_dry_run_lists_jobs_and_what_is_missing(run_py, tmp_path, monkeypatch)
     assert run_py("-m", "seed=0,1", *SHORT, "dry_run=true", "runs_dir=other").returncode == 0
     assert run_py("-m", "seed=0,1", *SHORT, "nm.m=99", "runs_dir=other").returncode == 2
     assert set(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("words", [(), ("-m", "seed=0,1")], ids=["run", "sweep"])
+@pytest.mark.parametrize(("keys", "said"), [
+    (("task.path=rows.jsonl",), "refused: task.path=rows.jsonl: "),
+    (("task.path=rows.jsonl", "task.malformed=drop", "sampler.rule=late:rule"),
+     "refused: rule rule: "),
+    (("task.path=rows.jsonl", "task.malformed=drop", "task.reward=late:reward"),
+     "refused: task.reward=late:reward: "),
+])  # fmt: skip
+def test_a_dry_run_refuses_what_the_run_refuses(words, keys, said, run_py, tmp_path):
+    rows = [{"question": f"1+{n}?", "answer": f"{n + 1}"} for n in range(20)]
+    lines = [json.dumps(row) for row in rows]
+    (tmp_path / "rows.jsonl").write_text("\n".join([*lines, '{"question": 1}']))
+    (tmp_path / "late.py").write_text(
+        "def rule(group, m, rng):\n    return group.lenghts\n"
+        "def reward(completion, answer, problem):\n    return completion.nothing\n"
+    )
+    words = (*words, *keys, "task=jsonl", "model=smollm2_135m")
+    dry = run_py(*words, "dry_run=true")
+    [line] = [line for line in dry.stdout.splitlines() if line.startswith("refused: ")]
+    refused = run_py(*words)
+    assert refused.returncode == 2 and dry.returncode == 0
+    assert line == refused.stderr.strip().replace("error: ", "refused: ") and said in line, line
 
 
 def test_a_dry_run_counts_distinct_jobs_and_creates_no_folder(run_py, tmp_path, monkeypatch):

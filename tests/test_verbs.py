@@ -43,8 +43,14 @@ def test_compare_writes_verdicts_and_tables(runs_dir, capsys):
     about = json.loads((part / "compare.json").read_text())
     assert about["settings"]["primary_outcome"] == "mean_accuracy" and "command" in about
     assert pd.read_csv(part / "compare.csv").estimate.tolist() == [0.0, 0.0]  # the same runs
-    assert pods("compare", "--runs-dir", runs_dir) == 0  # each arm against grpo
+    assert pods("compare", "--runs-dir", runs_dir, "--latex", "--by", "final") == 0
+    capsys.readouterr()  # each arm against grpo
     assert set(pd.read_csv(figures / "compare.csv").baseline) == {"grpo 16→16"}
+    latex = {path.name: path.read_text("ascii") for path in figures.glob("*.tex")}
+    names = {f"compare.{table}tex" for table in ("", "arms.", "ranking.", "speedup.")}
+    assert set(latex) == names and not (part / "compare.tex").exists()
+    # 93.75 and 50 % at 10 s, by each arm
+    assert r"1 & grpo 16$\to$16 & 2 & 71.88 & 21.87 & " in latex["compare.ranking.tex"]
 
 
 def test_plan_predicts_a_size_that_was_not_run(runs_dir, capsys):

@@ -29,22 +29,27 @@ def tracked(ending: str) -> list[Path]:
 
 
 @functools.cache
-def _groups(choices: tuple[str, ...]) -> DictConfig:
-    """Return what Hydra composes of these choices of groups: 0.2 s, and most tests share them."""
+def _groups(choices: tuple[str, ...]) -> tuple[DictConfig, DictConfig]:
+    """Return what Hydra composes of these choices of groups: 0.2 s, and most tests share them.
+
+    The second is `hydra.runtime`.
+    """
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         composed = hydra.compose("config", list(choices), return_hydra_config=True)
-        composed.label_settings = label_settings(composed, composed.hydra.runtime)
-        return OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+        config = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+        return config, composed.hydra.runtime
 
 
 def compose_once(overrides: Sequence[str]) -> dict[str, Any]:
     """Return `pods.config.compose.compose(overrides)`, where Hydra composes the groups once."""
     try:
         choices = [word for word in overrides if (CONF / word.partition("=")[0]).is_dir()]
-        config = copy.deepcopy(_groups(tuple(choices)))
+        shared, runtime = _groups(tuple(choices))
+        config = copy.deepcopy(shared)
         values = PARSER.parse_overrides([word for word in overrides if word not in choices])
         assert not any(value.is_sweep_override() for value in values)
         ConfigLoaderImpl._apply_overrides_to_config(values, config)  # as Hydra itself
+        config.label_settings = label_settings(config, runtime)
         return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
     except Exception:
         return compose.compose(overrides)  # says what is wrong

@@ -5,15 +5,19 @@ compose a job's config only when it starts. The work is done in `pods.launch`. H
 module at every start, so it must not import anything heavy.
 """
 
+import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
@@ -89,6 +93,23 @@ for name, node in LAUNCHERS.items():
     ConfigStore.instance().store(group="hydra/launcher", name=name, node=node)
 
 
+@dataclass
+class SweeperConf(BasicSweeperConf):
+    """Hydra's own keys of a sweep: params and max_batch_size."""
+
+    _target_: str = "hydra_plugins.pods_launchers.launcher.Sweeper"
+
+
+ConfigStore.instance().store(group="hydra/sweeper", name="pods", node=SweeperConf)
+
+
+class Sweeper(BasicSweeper):
+    """Hydra's sweeper, without composing each job twice: the launcher checks them all."""
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """Leave it to the launcher, which composes every job before the first one starts."""
+
+
 class SweepLauncher(Launcher):
     """Execute each job of a sweep in a process of its own, on this machine or a cluster."""
 
@@ -103,6 +124,7 @@ class SweepLauncher(Launcher):
         """Keep what composes a job's config; the task function is not called in this process."""
         self.context = hydra_context
         self.config = config
+        self.composed: dict[tuple[str, ...], DictConfig] = {}
 
         folder = Path(config.hydra.sweep.dir)
         # Hydra creates them next, also for a dry run and for a sweep that is then refused
@@ -119,7 +141,7 @@ class SweepLauncher(Launcher):
         """
         try:
             accuracies = self._execute(job_overrides)
-        except ValueError:  # nothing has begun
+        except (ValueError, HydraException):  # nothing has begun
             self._remove_overrides()
             raise
         return [
@@ -142,8 +164,18 @@ class SweepLauncher(Launcher):
         return [freeze(config).status().get("accuracy") or 0.0 for config in configs]
 
     def _config(self, overrides: Sequence[str]) -> Config:
-        composed = self.context.config_loader.load_sweep_config(self.config, list(overrides))
-        return validate(plain(composed, composed.hydra))
+        """Compose and check a job; jobs that choose the same options, as seeds do, share a part."""
+        loader = self.context.config_loader
+        parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
+        chosen = [word for word in parsed if loader.get_group_options(word.key_or_group)]
+        values = [word for word in parsed if word not in chosen]
+
+        words = tuple(str(word.input_line) for word in chosen)
+        if words not in self.composed:
+            self.composed[words] = loader.load_sweep_config(self.config, list(words))
+        composed = copy.deepcopy(self.composed[words])
+        ConfigLoaderImpl._apply_overrides_to_config(values, composed)  # as Hydra does it next
+        return validate(plain(composed, overrides, composed.hydra.runtime))
 
     def _empty_sweep(self) -> ConfigError:
         """Name the key that is swept over no value, such as `seed=range(0)`."""
@@ -174,11 +206,8 @@ def _backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
         return local_backend(configs)
     if CLUSTER_KEYS[on] not in settings:  # the key was set without its group
         raise ConfigError("launch.on", on, f"use launch={on} instead")
-    try:
-        if on == "slurm":
-            from pods.launch.slurm_backend import slurm_backend as backend
-        else:
-            from pods.launch.ray_backend import ray_backend as backend
-    except ModuleNotFoundError as error:
-        raise ConfigError("launch", on, f"pip install 'pods-rl[{on}]'") from error
+    if on == "slurm":
+        from pods.launch.slurm_backend import slurm_backend as backend
+    else:
+        from pods.launch.ray_backend import ray_backend as backend
     return backend(configs, settings)

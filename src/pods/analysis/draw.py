@@ -27,18 +27,17 @@ def write_tables(
 ) -> WrittenTables:
     """Load a study, see `load` and `apply_filter`, and write its tables below FOLDER/figures."""
     study = apply_filter(load(folder, runs, allow), chosen)
-    made = tables(study)
-    target = folder_for(folder, runs, chosen)
-    write_csv(target / "curves.csv", made.curves, study)
-    write_csv(target / "runs.csv", made.runs, study)
-    write_csv(target / "summary.csv", made.summary, study)
-    return WrittenTables(study, made, target)
+    written = WrittenTables(study, tables(study), folder_for(folder, runs, chosen))
+    write_csv(written.folder / "curves.csv", written.tables.curves, study)
+    write_csv(written.folder / "runs.csv", written.tables.runs, study)
+    write_csv(written.folder / "summary.csv", written.tables.summary, study)
+    return written
 
 
-def summary_lines(study: Study, made: Tables) -> Iterator[str]:
+def summary_lines(study: Study, averaged: Tables) -> Iterator[str]:
     """Yield the summary for a screen, and everything that was left out."""
-    table = readable(made.summary, study).to_string(index=False)
-    yield f"{summary_title(made.summary, study)}\n{table}"
+    table = readable(averaged.summary, study).to_string(index=False)
+    yield f"{summary_title(averaged.summary, study)}\n{table}"
     if study.note:
         yield study.note
     if study.missing:

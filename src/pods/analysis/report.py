@@ -38,9 +38,9 @@ def write_report(
     study: Study,
     tables: Tables,
     path: Path,
-    first: Sequence[str] = (),
-    found: Comparison | None = None,
-    more: Sequence[specs.FigureSpec] = (),
+    sentences: Sequence[str] = (),
+    comparison: Comparison | None = None,
+    further: Sequence[specs.FigureSpec] = (),
 ) -> None:
     """Write the page of a study.
 
@@ -48,20 +48,22 @@ def write_report(
         study: the runs.
         tables: their tables.
         path: the file to write.
-        first: sentences that stand before all others.
-        found: the comparison of its arms; made here if it is None.
-        more: figures behind those of the study.
+        sentences: what stands before everything else.
+        comparison: of its arms; made here if it is None.
+        further: figures behind those of the study.
     """
     pages = Environment(
         loader=PackageLoader("pods.analysis", "."), autoescape=True, undefined=StrictUndefined
     )
+    drawn = list(specs.figure_specs(study, tables))
+    drawn += further
     with style.screen():
-        figures = [_inline(spec) for spec in (*specs.figure_specs(study, tables), *more)]
+        figures = [_inline(spec) for spec in drawn]
     page = pages.get_template("report.html.j2").render(
         study=study,
         lead=f"{len(study.runs)} runs, {study.budget} each, on {', '.join(study.machines)}",
-        first=first,
-        compared=_comparison(study, found),
+        sentences=sentences,
+        compared=_compared(study, comparison),
         figures=figures,
         summary=readable(tables.summary, study),
         outcomes=summary_title(tables.summary, study),
@@ -81,15 +83,15 @@ class _Compared:
     tables: str
 
 
-def _comparison(study: Study, found: Comparison | None) -> _Compared:
+def _compared(study: Study, comparison: Comparison | None) -> _Compared:
     complete = study.runs[study.runs.complete]
     if complete.series.nunique() < 2:
         alone = "There is only one arm, so there is nothing to compare."
         return _Compared([alone], list(slow_runs(study)), tables="")
-    if found is None:
-        found = compare(study)
-    said = findings(found)
-    return _Compared(said["verdicts"], said["caveats"], format_tables(found))
+    if comparison is None:
+        comparison = compare(study)
+    text = findings(comparison)
+    return _Compared(text["verdicts"], text["caveats"], format_tables(comparison))
 
 
 def _inline(spec: specs.FigureSpec) -> dict[str, str]:
@@ -100,9 +102,9 @@ def _inline(spec: specs.FigureSpec) -> dict[str, str]:
 
 def _run_table(study: Study, tables: Tables) -> pd.DataFrame:
     """Return what the page shows of each run, as texts."""
-    only_in_study = [name for name in study.runs if name not in tables.runs]
-    runs = tables.runs.merge(study.runs[["run", *only_in_study]], on="run")
-    shown = [*RUN_COLUMNS, *FOREIGN_COLUMNS, *OUTCOMES, *passes(runs)]
+    both = [name for name in tables.runs if name in study.runs and name != "run"]
+    runs = tables.runs.merge(study.runs.drop(columns=both), on="run")
+    shown = RUN_COLUMNS + FOREIGN_COLUMNS + list(OUTCOMES) + passes(runs)
     return runs[[name for name in shown if name in runs]].map(_rounded)
 
 

@@ -14,7 +14,7 @@ from pods.runs.files import replace
 from pods.runs.store import run_folders
 from pods.system.text import command
 
-PASSING = ("folder", "cpu_share")
+PASSING = ("folder", "started", "cpu_share")
 """Columns of runs that say where and when they ran, and are left out of a figure's record."""
 
 LATEX = {"→": r"$\to$", "±": r"$\pm$", "×": r"$\times$", "…": r"\dots{}"}

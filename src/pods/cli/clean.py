@@ -27,23 +27,24 @@ def run(options: Namespace) -> int:
     """Print what can be removed, and with --yes remove it; fail if a run cannot be read."""
     if options.weights and options.state:
         raise ConfigError("--weights", "true", "must be given without --state")
-    study, one = _chosen(options.study, options.runs_dir)
-    states = options.state or ()
-    if one is not None and not options.weights and not states:
-        states = REMOVABLE_STATES  # the run as a whole
+    study, folder = _chosen(options.study, options.runs_dir)
+    states = options.state or []
+    as_a_whole = folder is not None and not options.weights
+    if as_a_whole and not states:
+        states = REMOVABLE_STATES
 
     total = 0
-    unreadable = False
-    for path, size, why in clean(study, one, states, options.weights, dry_run=not options.yes):
-        print(f"{(size or 0) / 1e6:>10.2f} MB  {path}  ({why})")
-        if size is None:
-            unreadable = True
-        else:
-            total += size
+    code = DONE
+    for item in clean(study, folder, states, options.weights, dry_run=not options.yes):
+        size = item.bytes or 0
+        total += size
+        print(f"{size / 1e6:>10.2f} MB  {item.path}  ({item.why})")
+        if item.bytes is None:
+            code = FAILED
 
     text = f"{total / 1e6:.2f} MB"
     print(f"removed: {text}" if options.yes else f"{text} can be removed; --yes removes it")
-    return FAILED if unreadable else DONE
+    return code
 
 
 def _chosen(name: str, runs_dir: Path) -> tuple[Path, Path | None]:

@@ -2,7 +2,12 @@
 
 from argparse import ArgumentParser, Namespace
 
-from pods.cli.options import add_filter_options, add_study_options, filter_of
+from pods.cli.options import (
+    add_filter_options,
+    add_latex_option,
+    add_study_options,
+    filter_of,
+)
 from pods.config.parse import ConfigError
 from pods.runs.find import find_study
 
@@ -14,6 +19,7 @@ def add_options(parser: ArgumentParser) -> None:
     add("arms", nargs="*", metavar="ARM", help=arms)
     add_study_options(parser, allow=True, word="")
     add_filter_options(parser)
+    add_latex_option(parser)
     target = "accuracy whose time to reach is compared (may be repeated)"
     add("--target", dest="targets", type=float, action="append", metavar="X", help=target)
     add("--by", choices=("mean", "final"), help="rank the arms first, by mean or final accuracy")
@@ -36,6 +42,7 @@ def run(options: Namespace) -> None:
         arms=options.arms,
         targets=options.targets,
         by=options.by,
+        latex=options.latex,
     )
     for line in lines:
         print(line)

@@ -19,6 +19,7 @@ from pods.config.inputs import missing_packages
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.config.task_checks import ON_THE_HUB
+from pods.config.task_keys import TaskConfig
 from pods.runs import files
 from pods.runs.find import find_checkpoint, find_run
 from pods.runs.history import step_of
@@ -108,18 +109,24 @@ def _task(config: Config, on: str | None) -> tuple[str, "Task"]:
         return "", replace(task, test=evaluation_questions(config, task))
 
     file = Path(on)
-    name: Any = file.stem
-    if not (file.is_file() or on in ON_THE_HUB):
+    name = file.stem
+    if not file.is_file() and on not in ON_THE_HUB:
         raise ConfigError("--on", on, f"must be a file, or one of {', '.join(ON_THE_HUB)}")
     if name in ON_THE_HUB and config.task.name in ("gsm8k", "math"):
-        path = on if file.is_file() else None  # a file of its name, or the hub
-        known = replace(config.task, test_set=name, test_path=path, malformed="drop")
-        for absent in missing_packages(replace(config, task=known)):
-            raise absent
-        return name, load(known)
+        return name, load(_known_set(config, name, file))
     if not file.is_file():
         raise ConfigError("--on", on, f"must be a file: this run was trained on {config.task.name}")
     return name, load_questions(config.task, file)
+
+
+def _known_set(config: Config, name: Any, file: Path) -> TaskConfig:
+    """Return the run's task with a test set that has rules of its own, in a file or on the hub."""
+    path = str(file) if file.is_file() else None
+    task = replace(config.task, test_set=name, test_path=path, malformed="drop")
+    missing = list(missing_packages(replace(config, task=task)))
+    if missing:
+        raise missing[0]
+    return task
 
 
 def _path(store: RunStore, checkpoint: Path, config: Config, on: str | None) -> Path:

@@ -9,11 +9,22 @@ from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
 from pods.system.console import prepare_console
-from pods.system.errors import INTERRUPTED, explain
+from pods.system.errors import DONE, INTERRUPTED, explain
 from pods.system.text import INSTALLED
 
-NAMES = "status evaluate plot compare report generate export sync fetch doctor clean"
-BUILT_IN = {verb: f"pods.cli.{verb}" for verb in NAMES.split()}
+BUILT_IN = {
+    "status": "pods.cli.status",
+    "evaluate": "pods.cli.evaluate",
+    "plot": "pods.cli.plot",
+    "compare": "pods.cli.compare",
+    "report": "pods.cli.report",
+    "generate": "pods.cli.generate",
+    "export": "pods.cli.export",
+    "sync": "pods.cli.sync",
+    "fetch": "pods.cli.fetch",
+    "doctor": "pods.cli.doctor",
+    "clean": "pods.cli.clean",
+}
 """The module of each verb of this package but `run`.
 
 It has `add_options(parser)`, `run(options)` and a docstring as help. `run` returns the exit code,
@@ -26,24 +37,29 @@ GROUP = "pods.verbs"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb, which loads torch only for a model; return the exit code (`system.errors`)."""
     prepare_console()
-    typed = sys.argv[1:] if arguments is None else list(arguments)
+    typed = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in typed if word != "--debug"]
     if words[:1] == ["run"]:
         typed.remove("run")
         _become_run_py(typed)
 
     try:
-        modules = _modules(words)
-        options = _options(words, modules)
-        return int(import_module(modules[options.verb]).run(options) or 0)
+        return _run_verb(words)
     except BrokenPipeError:  # `pods status | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return DONE
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         return explain(error, "--debug" in typed)
+
+
+def _run_verb(words: Sequence[str]) -> int:
+    modules = _modules(words)
+    options = _options(words, modules)
+    code = import_module(modules[options.verb]).run(options)
+    return DONE if code is None else int(code)
 
 
 def verbs() -> dict[str, str]:
@@ -59,8 +75,10 @@ def _modules(words: Sequence[str]) -> Mapping[str, str]:
     typed = words[0] if words else ""
     if typed in BUILT_IN:  # looking through all installed packages takes a moment
         return {typed: BUILT_IN[typed]}
-    every = verbs()
-    return {typed: every[typed]} if typed in every else every
+    modules = verbs()
+    if typed in modules:
+        return {typed: modules[typed]}
+    return modules
 
 
 def _become_run_py(words: Sequence[str]) -> NoReturn:
@@ -83,11 +101,12 @@ def _options(words: Sequence[str], modules: Mapping[str, str]) -> argparse.Names
         about = str(verb.__doc__).partition(": ")[2].strip()
         verb.add_options(add(name, help=about.rstrip("."), description=verb.__doc__))
 
-    options, more = parser.parse_known_args(words)
-    if any(word.startswith("-") for word in more) or (more and not hasattr(options, "overrides")):
-        parser.error(f"unrecognized arguments: {' '.join(more)}")
-    if more:  # KEY=VALUE after an option: argparse takes such words from one place
-        options.overrides += more
+    options, rest = parser.parse_known_args(words)
+    takes_more = hasattr(options, "overrides") and not any(word.startswith("-") for word in rest)
+    if rest and not takes_more:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # KEY=VALUE after an option: argparse takes such words from one place
+        options.overrides += rest
     return options
 
 

@@ -2,9 +2,10 @@
 
 import json
 from argparse import ArgumentParser, Namespace
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from pods.runs.store import RunStore, run_folders
 from pods.system.errors import DONE, FAILED
 from pods.system.text import table
 
+PLACE = "model-task"  # a column, if a study has several; of other runs a key says nothing
+UNWELL = ("failed", "lost")  # states of runs of which somebody should know
+
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""
@@ -29,53 +33,82 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Print the table; return 1 if a run failed or was lost."""
-    runs_dir = options.runs_dir
     if options.study is None:
-        rows, text = _studies(runs_dir)
-        unwell = any("failed" in row or "lost" in row for row in rows)
+        listing = _studies(options.runs_dir)
     else:
-        rows, text = _runs(find_runs(options.study, runs_dir))
-        unwell = any(row["state"] in ("failed", "lost") or row["error"] for row in rows)
-    print(json.dumps(rows, indent=1) if options.json else text)
-    return FAILED if unwell else DONE
+        listing = _runs(find_runs(options.study, options.runs_dir))
+    print(json.dumps(listing.rows, indent=1) if options.json else listing.text)
+    return FAILED if listing.unwell else DONE
 
 
-def _runs(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
-    """Return a row per run, with the keys that vary in the study, and the table."""
+@dataclass(frozen=True)
+class _Listing:
+    """What is shown, as JSON and as a table, and whether a run failed or was lost."""
+
+    rows: list[dict[str, Any]]
+    text: str
+    unwell: bool
+
+
+def _runs(folders: Sequence[Path]) -> _Listing:
+    """List runs, with the keys that vary among those of the same model and task."""
     rows = [status_row(folder) for folder in folders]
+    places = defaultdict(list)
+    for row, folder in zip(rows, folders, strict=True):
+        places[folder.parents[1].name].append(row)
+
+    columns: dict[str, None] = {}
+    for place, alike in places.items():
+        if len(places) > 1:
+            columns[PLACE] = None
+            for row in alike:
+                row[PLACE] = place
+        columns |= dict.fromkeys(_add_varied(alike))
+    unwell = any(row["state"] in UNWELL or row["error"] for row in rows)
+    return _Listing(rows, format_statuses(rows, list(columns)), unwell)
+
+
+def _add_varied(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Add to the rows of readable runs the values of the keys that vary; return the keys."""
     readable = []
     runs = []
-    for row, folder in zip(rows, folders, strict=True):
-        store = RunStore(folder)
+    for row in rows:
+        store = RunStore(Path(row["folder"]))
         with suppress(*READ_ERRORS):  # the row says why
             runs.append((store.config(), store.identity()))
             readable.append(row)
 
-    values = varied(runs)
-    for row, keys in zip(readable, values, strict=True):
-        row.update(keys)
-    columns = list(values[0]) if values else []
-    return rows, format_statuses(rows, columns)
+    keys: list[str] = []
+    for row, values in zip(readable, varied(runs), strict=True):
+        row.update(values)
+        keys = list(values)
+    return keys
 
 
-def _studies(runs_dir: Path) -> tuple[list[dict[str, Any]], str]:
-    """Return a row per study: megabytes, last change, and runs by state; and the table."""
+def _studies(runs_dir: Path) -> _Listing:
+    """List studies: megabytes, last change, and the number of runs in each state."""
     rows: list[dict[str, Any]] = []
     for folder in sorted(runs_dir.glob("*")):
         runs = run_folders(folder)
         if runs:
-            about = {
-                "study": folder.name,
-                "MB": round(size(folder) / 1e6, 1),
-                "last change": _last_change(folder),
-            }
-            rows.append(about | Counter(status_row(run)["state"] for run in runs))
+            rows.append(_study_row(folder, runs))
     if not rows:
         find_runs("default", runs_dir)  # says what is there
 
-    keys = list(dict.fromkeys(key for row in rows for key in row))
+    keys: dict[str, None] = {}
+    for row in rows:
+        keys |= dict.fromkeys(row)
     cells = [[str(row.get(key, 0)) for key in keys] for row in rows]
-    return rows, table(keys, cells)
+    return _Listing(rows, table(list(keys), cells), unwell=not keys.keys().isdisjoint(UNWELL))
+
+
+def _study_row(folder: Path, runs: Sequence[Path]) -> dict[str, Any]:
+    states = Counter(status_row(run)["state"] for run in runs)
+    return {
+        "study": folder.name,
+        "MB": round(size(folder) / 1e6, 1),
+        "last change": _last_change(folder),
+    } | states
 
 
 def _last_change(folder: Path) -> str:

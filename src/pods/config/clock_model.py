@@ -67,9 +67,12 @@ def read_clock_model(name: str) -> ClockModel:
     if name == L40S.name:
         return L40S
 
+    form = "l40s, or a JSON file with base, per_rollout, per_kept and source"
+    path = Path(name)
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise ValueError(f"must be {form}, not a folder or a pipe")
     try:
-        content = json.loads(Path(name).read_bytes())
-        return ClockModel(**{"name": Path(name).name, **content})
+        content = json.loads(path.read_bytes())
+        return ClockModel(**{"name": path.name} | content)
     except (OSError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        form = "l40s, or a JSON file with base, per_rollout, per_kept and source"
         raise ValueError(f"must be {form}: {error}") from error

@@ -2,15 +2,15 @@
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from pods.config.checks import OWN_FUNCTIONS
 from pods.config.labels import label_settings
@@ -21,17 +21,17 @@ from pods.system.text import RUN
 STEPS = 100  # budget.max_steps, if there is no budget of seconds either
 
 
-def _steps_without_time(seconds: float | None) -> int | None:
+def _steps_without_time(seconds: object) -> int | None:
     return STEPS if seconds is None else None
 
 
-def _tenth_of(seconds: float | None, every_steps: int | None) -> float | None:
-    if every_steps or seconds is None:
+def _tenth_of(seconds: object, every_steps: int | None) -> float | None:
+    if every_steps or not isinstance(seconds, int | float):  # a text is refused by its own key
         return None
     return seconds / 10
 
 
-def _importance_at(lag: int) -> str:
+def _importance_at(lag: object) -> str:
     return "token_truncate" if lag else "off"
 
 
@@ -39,14 +39,18 @@ def _last(name: object) -> str:
     return str(name).rpartition("/")[2]
 
 
+def _home(path: object) -> str:
+    return os.path.expanduser(str(path))
+
+
 RESOLVERS: dict[str, Callable[..., Any]] = {
     "steps_without_time": _steps_without_time,
     "tenth_of": _tenth_of,
     "importance_at": _importance_at,
     "last": _last,
-    "home": os.path.expanduser,
+    "home": _home,
 }
-"""What `${name:...}` in a file of conf/ calls."""
+"""What `${name:...}` in a file of conf/ calls. None fails: what is wrong is said of the key."""
 for resolver, function in RESOLVERS.items():
     OmegaConf.register_new_resolver(resolver, function, replace=True)
 
@@ -62,53 +66,78 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     try:
         with started:
             composed = hydra.compose("config", list(overrides), return_hydra_config=True)
-            return plain(composed, composed.hydra)
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(one_line(error, overrides)) from error
+    return plain(composed, overrides, composed.hydra.runtime)
 
 
-def plain(composed: DictConfig, about: DictConfig) -> dict[str, Any]:
-    """Return the plain values of what Hydra composed, and `label_settings`.
+def plain(composed: DictConfig, overrides: Sequence[str], runtime: DictConfig) -> dict[str, Any]:
+    """Return the plain values of what Hydra composed from these overrides, and `label_settings`.
 
     Args:
         composed: the config.
-        about: Hydra's own config, which has the overrides and the chosen options.
+        overrides: as typed.
+        runtime: `hydra.runtime`, which has the chosen options and the folders that they are in.
 
     Raises:
-        ConfigError: a list of options was given for a group; Hydra would take the last one.
+        ValueError: a `${...}` has no value, or a list of options was given for a group, of which
+            Hydra would take the last one.
     """
-    for override in about.overrides.task:
+    for override in overrides:
         group, _, value = override.lstrip("+").partition("=")
         if value.startswith("[") and (CONF / group).is_dir():
             options = value.strip("[]")
             raise ConfigError(group, value, f"must be one; `-m {group}={options}` sweeps")
 
     keys = [str(key) for key in composed if key != "hydra"]
-    values = OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True)
-    settings = label_settings(composed, about.runtime)
+    try:
+        values = OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True)
+        settings = label_settings(composed, runtime)
+    except OmegaConfBaseException as error:
+        raise ValueError(one_line(error, overrides)) from error
     return {**values, "label_settings": settings}  # type: ignore[dict-item]
 
 
 def one_line(error: Exception, overrides: Sequence[str]) -> str:
-    """Shorten a message of Hydra or OmegaConf to key, value and what is allowed."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0]
+    """Shorten an error of Hydra or OmegaConf to key, value and what is allowed."""
     cause = error.__cause__
+    if isinstance(error, InterpolationResolutionError):
+        return _no_value(error, overrides)
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        return _no_such_option(str(error.missing_cfg_file), error.options)
+    if isinstance(error, OverrideParseException):
+        return _malformed(error.override)
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         return _no_such_key(str(cause.full_key), overrides)
-    if "Could not find '" in first and "Config search path:" in lines:
-        return _no_such_option(lines)
-    if first.startswith(("Ambiguous value", "Sweep parameters")):
-        return _several_values(first.split("'")[1])
 
-    text, _, link = " ".join(lines).partition(" See https")
-    if "override_grammar" in link:
-        typed = text.split("'")[1] if text.startswith("Error parsing override") else text
-        return f"{typed}: must be KEY=VALUE, in quotes if the shell would read it otherwise"
-    return f"{text} See https{link}" if link else text
+    text = " ".join(str(error).split())
+    if text.startswith(("Ambiguous value", "Sweep parameters")):
+        text = _several_values(text.split("'")[1])
+    elif text.startswith("Multiple values for "):
+        added = [override for override in overrides if override.startswith("+")]
+        text = f"{' '.join(added)}: must be without +, since each group has an option already"
+    return text
 
 
-def _no_such_key(key: str, overrides: Sequence[str]) -> str:
+def _no_value(error: InterpolationResolutionError, overrides: Iterable[str]) -> str:
+    """Name the override whose `${...}` has no value, or the key of a file of conf/."""
+    key = str(error.full_key)
+    words = [override.replace("\\", "") for override in overrides]  # as typed: Hydra escapes them
+    typed = [word for word in words if "${" in word]
+    of_key = [word for word in typed if word.startswith(f"{key}=")]
+    named = [*of_key, *typed, key]
+
+    line = str(error).partition("\n")[0]
+    reason = line.rpartition("while resolving interpolation: ")[2]
+    return f"{named[0]}: {reason.strip(chr(34))}"
+
+
+def _malformed(typed: str) -> str:
+    text = f"{typed}: must be KEY=VALUE, in quotes if the shell would read it otherwise"
+    return f"{text}; no space may follow a comma" if typed.endswith(",") else text
+
+
+def _no_such_key(key: str, overrides: Iterable[str]) -> str:
     typed = key
     for override in overrides:
         if override.startswith((f"{key}=", f"{key}.")):
@@ -117,13 +146,9 @@ def _no_such_key(key: str, overrides: Sequence[str]) -> str:
     return f"{typed}: {unknown_key(typed.partition('=')[0])}"
 
 
-def _no_such_option(lines: Sequence[str]) -> str:
-    """Name the options of a group, from Hydra's list of them."""
-    name = lines[0].partition("Could not find ")[2].strip("'")
+def _no_such_option(name: str, options: Sequence[str]) -> str:
+    """Name the options of a group that lacks the one in `name`, group/option."""
     group, _, option = name.rpartition("/")
-    listed = lines[1 : lines.index("Config search path:")]
-    options = [line for line in listed if " " not in line]
-
     near = difflib.get_close_matches(option, options, n=1)
     hint = f"did you mean {near[0]}? It " if near else ""
     text = f"{group}={option}: {hint}must be one of {', '.join(options)}"

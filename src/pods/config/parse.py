@@ -50,7 +50,7 @@ class ConfigError(ValueError):
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
         """Say `key=value: allowed`; a long value is truncated."""
-        text = "null" if value is None else printable(str(value))
+        text = "null" if value is None else printable(str(value)).replace("\n", r"\n")
         if len(text) > LONGEST_VALUE:
             text = f"{text[:LONGEST_VALUE]}..."
         super().__init__(f"{key}={text}: {allowed}")

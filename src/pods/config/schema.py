@@ -79,9 +79,9 @@ class ModelConfig:
         if self.path is None:
             return None
         folder = Path(self.path)
-        whole = (folder / "config.json").is_file()
-        holds_one = (folder / "adapter_config.json").is_file() and not whole
-        return folder if holds_one else None
+        if (folder / "config.json").is_file():  # whole weights
+            return None
+        return folder if (folder / "adapter_config.json").is_file() else None
 
 
 @dataclass
@@ -151,8 +151,9 @@ class BudgetConfig:
 
     def clock_text(self) -> str:
         """Return where the training seconds come from."""
-        model = self.clock_model
-        return "measured" if model is None else f"modelled by {Path(model).name}"
+        if self.clock_model is None:
+            return "measured"
+        return f"modelled by {Path(self.clock_model).name}"
 
 
 @dataclass
@@ -256,13 +257,16 @@ class Config:
 
     def series_label(self, arm: str | None = None) -> str:
         """Return the short name of a curve, by the arm's label or another one of the same curve."""
-        mode = "" if self.reproduction == "ours" else f" {self.reproduction}"
-        return f"{arm or self.arm_name()}{mode} {self.nm.label()}"
+        name = arm or self.arm_name()
+        if self.reproduction != "ours":
+            name += f" {self.reproduction}"
+        return f"{name} {self.nm.label()}"
 
     def decoded_in(self) -> str:
         """Return the dtype of the weights that the engine decodes with."""
-        has_own_weights = self.engine.name == "vllm" or self.sharded()
-        return self.engine.dtype if has_own_weights else self.model.dtype
+        if self.engine.name == "vllm" or self.sharded():  # it has weights of its own
+            return self.engine.dtype
+        return self.model.dtype
 
     def scores_what_is_sampled(self) -> bool:
         """Return whether the trainer's log-probs are of the distribution that the engine samples.
@@ -270,9 +274,9 @@ class Config:
         They are not if only the engine divides the logits by the temperature, or if vLLM samples
         from the `sampling.top_k` likeliest tokens alone, whose log-probs are then its own.
         """
-        truncated = self.sampling.top_k is not None and self.engine.name == "vllm"
-        same = self.update.logprob_temperature == "sampling" or self.sampling.temperature == 1
-        return same and not truncated
+        if self.engine.name == "vllm" and self.sampling.top_k is not None:
+            return False
+        return self.update.logprob_temperature == "sampling" or self.sampling.temperature == 1
 
     def sharded(self) -> bool:
         """Tell whether the run shards its weights, on any number of processes."""

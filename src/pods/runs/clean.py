@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from pods.runs import checkpoint
@@ -13,37 +14,61 @@ from pods.runs.status import state_of
 from pods.runs.store import DAMAGED_SUFFIX, OPTIMIZER, POLICY, RunStore, run_folders
 from pods.system.errors import as_text
 
-Removed = tuple[Path, int | None, str]
 RUN_NAME = re.compile(r"seed\d+-[0-9a-f]{10}")  # as `identity.run_folder` makes it
+
+
+@dataclass(frozen=True)
+class Item:
+    """What can be removed, or is left alone."""
+
+    path: Path
+    bytes: int | None  # None: a run that cannot be read, or a folder that is no run
+    why: str
 
 
 def clean(
     study: Path, run: Path | None, states: Sequence[str], weights: bool, dry_run: bool
-) -> Iterator[Removed]:
-    """Remove what no run needs, unless `dry_run`; yield path, bytes and reason of each item.
+) -> Iterator[Item]:
+    """Remove what no run needs, unless `dry_run`, and yield each item.
 
-    With `states` only runs in one of them are removed, as a whole, with all their results. With
-    `weights` those of done runs are removed, too, whose numbers stay. The one `run` of the study
-    may be named. Runs that are running are left out, and so is what lies beyond
-    a link. Of a run that cannot be read, and of a folder that is no run, the bytes are None.
+    Runs that are running are left out, and so is what lies beyond a link.
+
+    Args:
+        study: the study's folder.
+        run: the only run of the study to look at; None: all.
+        states: only remove runs in one of them, as a whole, with all their results.
+        weights: also remove the weights of done runs, whose numbers stay.
+        dry_run: only yield what would be removed.
     """
     if run is None:
-        trash = [path for path in study.glob(f"*/*/seed*{TRASH}") if RUN_NAME.fullmatch(path.stem)]
-        yield from _remove(study, dict.fromkeys(sorted(trash), "half removed"), dry_run)
+        trash = sorted(study.glob(f"*/*/seed*{TRASH}"))
+        removed = [path for path in trash if RUN_NAME.fullmatch(path.stem)]
+        yield from _remove(study, dict.fromkeys(removed, "half removed"), dry_run)
 
-    for store in map(RunStore, [run] if run else run_folders(study)):
+    folders = run_folders(study) if run is None else [run]
+    for folder in folders:
         try:
-            if not _is_run(store):  # asked before the lock, which would be a file in it
-                if not store.is_held():  # else the run has only just begun
-                    yield store.folder, None, "pods did not write it: it is left alone"
-                continue
-            lock = nullcontext() if dry_run else store.lock()
-            with suppress(BlockingIOError), lock:  # nothing changes while it is held
-                if not (dry_run and store.is_held()):
-                    items = _removable(store, state_of(store, ours=True), states, weights)
-                    yield from _remove(study, items, dry_run)
+            yield from _clean_run(study, RunStore(folder), states, weights, dry_run)
         except checkpoint.READ_ERRORS as error:  # one must not hide the others
-            yield store.folder, None, f"cannot be read: {as_text(error)}"
+            yield Item(folder, None, f"cannot be read: {as_text(error)}")
+
+
+def _clean_run(
+    study: Path, store: RunStore, states: Sequence[str], weights: bool, dry_run: bool
+) -> Iterator[Item]:
+    """Clean one run, unless a process is working on it."""
+    if dry_run and store.is_held():
+        return
+    if not _is_run(store):  # asked before the lock, which would be a file in it
+        if not store.is_held():  # else the run has only just begun
+            yield Item(store.folder, None, "pods did not write it: it is left alone")
+        return
+    if dry_run:
+        yield from _remove(study, _removable(store, states, weights), dry_run)
+        return
+
+    with suppress(BlockingIOError), store.lock():  # nothing changes while it is held
+        yield from _remove(study, _removable(store, states, weights), dry_run)
 
 
 def _is_run(store: RunStore) -> bool:
@@ -53,25 +78,27 @@ def _is_run(store: RunStore) -> bool:
     too. One of the three proofs is enough, since the other two may be damaged.
     """
     name = store.folder.name
-    damaged = FileNotFoundError, ValueError
-    with suppress(*damaged):
+    with suppress(FileNotFoundError, ValueError):
         if name.endswith(f"-{fingerprint(store.identity())}"):
             return True
-    with suppress(*damaged):
+    with suppress(FileNotFoundError, ValueError):
         store.config()  # it has every key of a config, and no other one
         return True
+
+    if RUN_NAME.fullmatch(name) is None:
+        return False
     for folder in store.checkpoints.glob(STEP):
-        with suppress(*damaged):
-            if store.clock(folder)["run"] == name and RUN_NAME.fullmatch(name):
+        with suppress(FileNotFoundError, ValueError):
+            if store.clock(folder)["run"] == name:
                 return True
     return False
 
 
-def _remove(study: Path, removable: dict[Path, str], dry_run: bool) -> Iterator[Removed]:
+def _remove(study: Path, removable: dict[Path, str], dry_run: bool) -> Iterator[Item]:
     for path, why in removable.items():
         if first_link(study, path.parent) is not None:
             continue
-        item = path, size(path), why
+        item = Item(path, size(path), why)
         if not dry_run:
             _remove_item(path)
         yield item
@@ -84,14 +111,19 @@ def _remove_item(path: Path) -> None:
         remove(path)
 
 
-def _removable(
-    store: RunStore, state: str, states: Sequence[str], weights: bool
-) -> dict[Path, str]:
-    """Return what can be removed of one run, or the run as a whole, and why."""
+def _removable(store: RunStore, states: Sequence[str], weights: bool) -> dict[Path, str]:
+    """Return what can be removed of one run, or the run as a whole, and why.
+
+    No other process of this machine is working on it.
+    """
+    state = state_of(store, ours=True)
     if state == "running":  # on another machine
         return {}
+    if state in states:
+        return {store.folder: f"run is {state}"}
     if states:
-        return {store.folder: f"run is {state}"} if state in states else {}
+        return {}
+
     paths = dict.fromkeys(abandoned_paths(store), "left by a killed process")
     if state == "done":
         optimizers = sorted(store.checkpoints.glob(f"{STEP}/{OPTIMIZER}"))

@@ -19,6 +19,14 @@ from pods.seeding import evaluation_seeds
 from pods.types import VERDICTS
 
 
+class Asked(NamedTuple):
+    """One answer that an evaluation asks for."""
+
+    repeat: int
+    question: str  # id of the question
+    seed: int
+
+
 class EvaluationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One question, answered once: a line of evaluations/step-*.jsonl."""
 
@@ -38,15 +46,12 @@ class EvaluationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.correct != (self.verdict == "right"):
             raise ValueError(f"correct={self.correct}, but verdict={self.verdict}")
 
-
-class Asked(NamedTuple):
-    """One answer that an evaluation asks for."""
-
-    repeat: int
-    question: str  # id of the question
-    seed: int
+    def asked(self) -> Asked:
+        """Return what this answers."""
+        return Asked(self.repeat, self.question, self.seed)
 
 
+MEANS = ("accuracy", "lenient", "format", "both", "length", "no_answer", "timeouts")
 DECODER = msgspec.json.Decoder(EvaluationRecord)
 
 
@@ -73,14 +78,11 @@ def count_answered(requests: Sequence[Asked], content: bytes) -> int:
             record = DECODER.decode(line)
         except ValueError:
             break
-        if _request_of(record) != request:
+        if record.asked() != request:
             break
         count += 1
+
     return count
-
-
-def _request_of(record: EvaluationRecord) -> Asked:
-    return Asked(record.repeat, record.question, record.seed)
 
 
 class Unfinished:
@@ -97,8 +99,8 @@ class Unfinished:
         if count < len(requests):
             count -= count % chunk
 
-        lines = content.split(b"\n")[:count]
         if content:
+            lines = content.split(b"\n")[:count]
             replace(self.path, b"".join(line + b"\n" for line in lines))
         return count
 
@@ -128,25 +130,25 @@ def read_evaluation(store: RunStore, config: Config, step: int) -> list[Evaluati
 
     first_pass = records[: len(records) // config.evaluation.repeats]
     requests = asked(config, step, [record.question for record in first_pass])
-    if not records or requests != [_request_of(record) for record in records]:
+    answered = [record.asked() for record in records]
+    if not answered or answered != requests:
         raise Damaged(path, "some records are missing, duplicated or from another run")
     return records
 
 
 def means(records: Sequence[EvaluationRecord]) -> dict[str, float]:
     """Average an evaluation over all its answers; NaN: the test set has no lenient grader."""
-    total = len(records)
-    verdicts = [record.verdict for record in records]
-    lenient = [record.lenient for record in records]
-    return {
-        "accuracy": sum([record.correct for record in records]) / total,
-        "lenient": math.nan if lenient[0] is None else lenient.count(True) / total,
-        "format": sum([record.format for record in records]) / total,
-        "both": sum([record.correct and record.format for record in records]) / total,
-        "length": sum([record.length for record in records]) / total,
-        "no_answer": verdicts.count("none") / total,
-        "timeouts": verdicts.count("timeout") / total,
-    }
+    sums = dict.fromkeys(MEANS, 0.0)
+    for record in records:
+        sums["accuracy"] += record.correct
+        sums["lenient"] += math.nan if record.lenient is None else record.lenient
+        sums["format"] += record.format
+        sums["both"] += record.correct and record.format
+        sums["length"] += record.length
+        sums["no_answer"] += record.verdict == "none"
+        sums["timeouts"] += record.verdict == "timeout"
+
+    return {name: total / len(records) for name, total in sums.items()}
 
 
 def due(checkpoint: CheckpointConfig, step: int, before: float, after: float) -> bool:
@@ -157,8 +159,11 @@ def due(checkpoint: CheckpointConfig, step: int, before: float, after: float) ->
     steps = checkpoint.every_steps
     if steps is not None and step % steps == 0:
         return True
+
     seconds = checkpoint.every_train_seconds
-    return seconds is not None and after // seconds > before // seconds
+    if seconds is None:
+        return False
+    return after // seconds > before // seconds
 
 
 def due_points(config: Config, lines: Sequence[Mapping[str, Any]], ended: bool) -> dict[int, float]:
@@ -171,8 +176,11 @@ def due_points(config: Config, lines: Sequence[Mapping[str, Any]], ended: bool) 
     for line in lines:
         step = line["step"]
         after = line["train_seconds"]
-        is_last = ended and line is lines[-1]
-        if is_last or due(config.checkpoint, step, before, after):
+        if due(config.checkpoint, step, before, after):
             points[step] = after
         before = after
+
+    if ended and lines:
+        last = lines[-1]
+        points[last["step"]] = last["train_seconds"]
     return points

@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,9 @@ def _cached_sha256(path: Path, size: int, changed: int) -> str:
 
 def read_or_empty(path: Path) -> bytes:
     """Return a file's bytes, as `read`; none if there is no file."""
-    return read(path) if path.is_file() else b""
+    if not path.is_file():
+        return b""
+    return read(path)
 
 
 def remove(path: Path) -> None:
@@ -51,21 +52,28 @@ def remove(path: Path) -> None:
     A folder is first renamed, so that no reader sees a part of it, even if the process is killed.
     """
     if not path.is_dir() or path.is_symlink():
-        return path.unlink(missing_ok=True)
-    trash = path if path.suffix == TRASH else path.with_name(f"{path.name}{TRASH}")
-    if trash != path and (trash.is_symlink() or trash.exists()):
-        remove(trash)
-
-    try:
-        path = path.rename(trash)
-    except OSError as error:
-        if error.errno != errno.EXDEV:  # overlayfs renames no folder of its lower layer
-            raise
+        path.unlink(missing_ok=True)
+        return
+    if path.suffix != TRASH:
+        path = _rename_to_trash(path)
 
     try:
         shutil.rmtree(path)
     except OSError as error:  # which names the entry alone
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _rename_to_trash(folder: Path) -> Path:
+    """Rename a folder, unless the disk cannot; return where it is."""
+    trash = folder.with_name(f"{folder.name}{TRASH}")
+    remove(trash)
+
+    try:
+        return folder.rename(trash)
+    except OSError as error:
+        if error.errno != errno.EXDEV:  # overlayfs renames no folder of its lower layer
+            raise
+    return folder
 
 
 def first_link(top: Path, path: Path) -> Path | None:
@@ -80,11 +88,12 @@ def first_link(top: Path, path: Path) -> Path | None:
 
 def size(path: Path) -> int:
     """Return the bytes of a file or of all files below a folder; a link counts its own bytes."""
-    with suppress(FileNotFoundError, PermissionError):  # gone by now, or not ours to read
-        if path.is_dir() and not path.is_symlink():
-            return sum(map(size, path.iterdir()))
-        return path.lstat().st_size
-    return 0
+    try:
+        if path.is_symlink() or not path.is_dir():
+            return path.lstat().st_size
+        return sum(map(size, path.iterdir()))
+    except (FileNotFoundError, PermissionError):  # gone by now, or not ours to read
+        return 0
 
 
 def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
@@ -129,9 +138,11 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
     With `durable` it is flushed to the disk, so that a power cut also leaves one of them.
     """
     temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+    if isinstance(content, str):
+        content = content.encode()
 
     try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        temporary.write_bytes(content)
         if durable:
             fsync(temporary)
         temporary.replace(path)

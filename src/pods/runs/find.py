@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pods.config.parse import ConfigError, read_value
 from pods.runs.checkpoint import READ_ERRORS
-from pods.runs.history import STEP, checkpoint_fault, step_of
-from pods.runs.store import POLICY, RunStore, run_folders
+from pods.runs.history import STEP, step_of, weights_fault
+from pods.runs.store import RunStore, run_folders
 
 SHOWN = 8  # runs that a message about an ambiguous name lists
 
@@ -99,26 +99,16 @@ def find_checkpoint(store: RunStore, step: str) -> Path:
     if step not in folders:
         steps = ", ".join(folders) or "none"
         raise ConfigError("--step", step, f"must be last or a step with a checkpoint: {steps}")
-    fault = _fault(store, folders[step])
+    fault = weights_fault(store, folders[step])
     if fault is not None:
-        raise ConfigError("--step", step, f"that checkpoint {fault}")
+        raise ConfigError("--step", step, f"that checkpoint cannot be used: {fault}")
     return folders[step]
 
 
 def _newest_sound(store: RunStore, folders: list[Path]) -> Path:
     for folder in reversed(folders):
-        fault = _fault(store, folder)
+        fault = weights_fault(store, folder)
         if fault is None:
             return folder
-        print(f"{folder} {fault}", file=sys.stderr)
-    raise ConfigError("--step", "last", f"{store.folder} has no checkpoint that can be read")
-
-
-def _fault(store: RunStore, folder: Path) -> str | None:
-    """Say why the weights of a checkpoint cannot be used; None if they can."""
-    fault = checkpoint_fault(store, folder)
-    if fault is not None:
-        return f"is damaged: {fault}"
-    if not (folder / POLICY).is_dir():
-        return "has no weights: `pods clean --weights` removed them"
-    return None
+        print(f"{folder} cannot be used: {fault}", file=sys.stderr)
+    raise ConfigError("--step", "last", f"{store.folder} has no checkpoint that can be used")

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from pods.config.schema import Config
 from pods.runs import checkpoint
-from pods.runs.evaluations import due_points
 from pods.runs.files import read_lines, read_or_empty, replace
 from pods.runs.records import Clock, Damaged, read
-from pods.runs.store import DAMAGED_SUFFIX, RunStore
+from pods.runs.store import DAMAGED_SUFFIX, POLICY, RunStore
 
 STEP = f"step-{'[0-9]' * 6}"
 ABANDONED = (  # what lies in a folder before that folder
@@ -55,22 +54,22 @@ def newest_checkpoint(store: RunStore, needs: str) -> tuple[Path | None, dict[Pa
 
     for folder in sorted(store.checkpoints.glob(STEP), reverse=True):
         fault = checkpoint_fault(store, folder)
-        if fault is None and is_log_altered(store, folder):
-            fault = f"{store.metrics_path.name} is not what was written"
-            log_is_altered = True
         if fault is not None:
             faults[folder] = fault
-            continue
-        starts_over = log_is_altered and folder == first
-        if needs in checkpoint.manifest_files(folder) and not starts_over:
+        elif is_log_altered(store, folder):
+            faults[folder] = f"{store.metrics_path.name} is not what was written"
+            log_is_altered = True
+        elif log_is_altered and folder == first:
+            break  # it would be a new start
+        elif needs in checkpoint.manifest_files(folder):
             return folder, faults
-        without_the_file = without_the_file or folder
+        elif without_the_file is None:
+            without_the_file = folder
 
+    cure = f"remove {store.checkpoints} and the run starts again"
     if log_is_altered:
-        cure = f"restore it, or remove {store.checkpoints} and the run starts again"
-        raise Damaged(store.metrics_path, f"it is not what was written: {cure}")
+        raise Damaged(store.metrics_path, f"it is not what was written: restore it, or {cure}")
     if without_the_file is not None:
-        cure = f"remove {store.checkpoints} and the run starts again"
         raise Damaged(without_the_file, f"it has no {needs}, and no other one can go on: {cure}")
     return None, faults
 
@@ -111,6 +110,14 @@ def checkpoint_fault(store: RunStore, folder: Path, only: str | None = None) -> 
     if (clock["run"], clock["step"]) != (store.folder.name, step_of(folder)):
         return f"it is step {clock['step']} of run {clock['run']}"
     return None
+
+
+def weights_fault(store: RunStore, folder: Path) -> str | None:
+    """Describe why a checkpoint has no weights that this run made; None if it has them."""
+    fault = checkpoint_fault(store, folder)
+    if fault is None and not (folder / POLICY).is_dir():
+        return "`pods clean --weights` removed its weights"
+    return fault
 
 
 def is_log_altered(store: RunStore, folder: Path) -> bool:
@@ -169,6 +176,8 @@ def missing_evaluations(store: RunStore) -> list[int]:
 
     If the clock of one cannot be read, the log says whether it is to be; see `check_evaluable`.
     """
+    from pods.runs.evaluations import due_points  # it loads numpy, which `pods status` need not
+
     missing = []
     for folder in sorted(store.checkpoints.glob(STEP)):
         step = step_of(folder)
@@ -187,7 +196,7 @@ def missing_evaluations(store: RunStore) -> list[int]:
 def check_evaluable(store: RunStore, step: int) -> None:
     """Raise `Damaged` if the checkpoint of a step, which is to be evaluated, is not intact."""
     folder = store.checkpoint(step)
-    fault = checkpoint_fault(store, folder)
+    fault = weights_fault(store, folder)
     if fault is not None:
         cure = f"`pods clean {shlex.quote(str(store.folder))} --yes` removes the run"
         text = f"step {step} cannot be evaluated: {fault}; {cure}, and the same command trains anew"
@@ -214,5 +223,6 @@ def roll_back(store: RunStore, step: int, metrics_bytes: int) -> None:
         replace(log, read_or_empty(log)[:metrics_bytes], durable=True)
 
     for path in store.folder.glob(f"*/{STEP}*"):
-        if path.suffix != DAMAGED_SUFFIX and step_of(path) > step:
+        is_set_aside = path.suffix == DAMAGED_SUFFIX
+        if step_of(path) > step and not is_set_aside:
             store.remove(path)

@@ -10,7 +10,10 @@ SHIPPED_MODELS = Path(__file__).parents[1] / "models"
 
 def pods_home() -> Path:
     """Return the folder that `pods fetch` fills: `PODS_HOME`, or one in the user's cache."""
-    return Path(os.environ.get("PODS_HOME") or Path.home() / ".cache" / "pods")
+    given = os.environ.get("PODS_HOME")
+    if given:
+        return Path(given)
+    return Path.home() / ".cache" / "pods"
 
 
 def weights_source(model: ModelConfig) -> str:
@@ -23,5 +26,8 @@ def weights_source(model: ModelConfig) -> str:
         return model.path
     if model.hub is None:
         return str(SHIPPED_MODELS / model.name)
+
     fetched = pods_home() / "models" / model.name
-    return str(fetched) if (fetched / "config.json").is_file() else model.hub
+    if (fetched / "config.json").is_file():
+        return str(fetched)
+    return model.hub

@@ -68,8 +68,9 @@ class Data(TypedDict):
 
 
 class Environment(TypedDict, total=False):
-    """environment.json of an attempt: what its process ran on."""
+    """environment.json of an attempt: what its process ran on, and since when."""
 
+    started: str  # ISO 8601, in UTC
     cpu: str | None
     cores: int | None
     gpus: list[str]
@@ -108,21 +109,25 @@ def read(path: Path) -> bytes:
 def read_json(path: Path, kind: type[T]) -> T:
     """Return the content of a JSON file; raise `Damaged` if it is not JSON, or not of this kind."""
     content = read(path)
+    if not content:
+        raise Damaged(path, "it is empty")
     try:
         return msgspec.json.decode(content, type=kind)
     except ValueError as error:
-        raise Damaged(path, error if content else "it is empty") from error
+        raise Damaged(path, error) from error
 
 
 def decode_lines(content: bytes, decode: Callable[[bytes], T]) -> list[T]:
     """Decode JSON lines; blank ones are ignored, and a `ValueError` names one that is no record."""
     records = []
     for number, line in enumerate(content.split(b"\n"), 1):
+        if not line:
+            continue
         try:
-            if line:
-                records.append(decode(line))
+            records.append(decode(line))
         except ValueError as error:
             raise ValueError(f"line {number} is no record: {error}") from error
+
     return records
 
 
@@ -133,6 +138,7 @@ def parse_yaml(content: bytes) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ValueError(error) from error
 
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ValueError("it does not map keys to values")
-    return value
+    try:
+        return msgspec.convert(value, dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise ValueError("it does not map keys to values") from error

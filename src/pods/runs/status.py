@@ -24,8 +24,10 @@ def state_of(store: RunStore, ours: bool = False, status: Status | None = None) 
     """
     if status is None:
         status = store.status()
-    if status["state"] != "running":
-        return str(status["state"])
+    state = status["state"]
+    if state != "running":
+        return state
+
     if not ours and store.is_held():  # by any machine, if a shared disk supports locks
         return "running"
     if status.get("host") == socket.gethostname():

@@ -92,7 +92,6 @@ class RunStore:
     def config_values(self) -> dict[str, Any]:
         """Return the frozen config as plain values, unchecked."""
         content = read(self.config_path)
-
         try:
             return parse_yaml(content)
         except ValueError as error:
@@ -108,7 +107,9 @@ class RunStore:
 
     def data(self) -> Data | None:
         """Return what data the run uses; None before they were loaded for the first time."""
-        return read_json(self.data_path, Data) if self.data_path.exists() else None
+        if not self.data_path.exists():
+            return None
+        return read_json(self.data_path, Data)
 
     def status(self) -> Status:
         """Return `state` and, once the run has started, pid, heartbeat, step, error and others.
@@ -168,12 +169,12 @@ def run_folders(study: Path) -> list[Path]:
 
     One with nothing but a lock is left out: a command has met a run that was being removed.
     """
-    return sorted(path for path in study.glob("*/*/seed*") if _is_run(path))
+    folders = []
+    for path in sorted(study.glob("*/*/seed*")):
+        if path.suffix == TRASH or not path.is_dir():
+            continue
+        is_readable = os.access(path, os.R_OK | os.X_OK)
+        if not is_readable or set(os.listdir(path)) != {LOCK}:
+            folders.append(path)
 
-
-def _is_run(folder: Path) -> bool:
-    if folder.suffix == TRASH or not folder.is_dir():
-        return False
-    if not os.access(folder, os.R_OK | os.X_OK):
-        return True
-    return any(name != LOCK for name in os.listdir(folder))
+    return folders

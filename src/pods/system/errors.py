@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from pods.system.console import printable
@@ -49,9 +50,8 @@ def gpu_failure(error: BaseException) -> str | None:
     Looks through the errors that caused this one, so that an engine's failure counts too. A failed
     assertion of a kernel is no failure of the GPU: it would come again.
     """
-    cause: BaseException | None = error
-    while cause is not None:
-        line = str(cause).strip().partition("\n")[0]
+    for cause in _causes(error):
+        line = _first_line(cause)
         if type(cause).__name__.endswith("OutOfMemoryError"):
             return (
                 f"the GPU ran out of memory ({line.partition('. GPU ')[0]}): nvidia-smi shows what "
@@ -59,11 +59,18 @@ def gpu_failure(error: BaseException) -> str | None:
                 "engine.max_rows or engine.kv_gb"
             )
         if isinstance(cause, RuntimeError) and line.startswith(("CUDA error", "NCCL error")):
-            text = f"the GPU failed ({line}): see nvidia-smi and the kernel's log (dmesg, Xid)"
-            return None if "assert" in line else text
-
-        cause = cause.__cause__ or cause.__context__
+            if "assert" in line:
+                return None
+            return f"the GPU failed ({line}): see nvidia-smi and the kernel's log (dmesg, Xid)"
     return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, what caused it, what caused that, ..."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def is_machine_error(error: BaseException, folder: Path | None = None) -> bool:
@@ -72,14 +79,13 @@ def is_machine_error(error: BaseException, folder: Path | None = None) -> bool:
     A file that cannot be written is bad input, unless it is in the `folder` of a run that had
     already started.
     """
-    if isinstance(error, MemoryError) or gpu_failure(error) or NO_MEMORY in str(error):
+    if isinstance(error, MemoryError) or NO_MEMORY in str(error):
         return True
-
-    number = errno_of(error)
-    if number in (errno.EACCES, errno.EPERM) and isinstance(error, OSError):
-        path = error.filename
-        return folder is not None and path is not None and folder in Path(str(path)).parents
-    return number in MACHINE_ERRNOS
+    if gpu_failure(error) is not None:
+        return True
+    if isinstance(error, PermissionError):
+        return folder is not None and folder in Path(str(error.filename)).parents
+    return errno_of(error) in MACHINE_ERRNOS
 
 
 def explain(error: Exception, debug: bool = False) -> int:
@@ -90,13 +96,12 @@ def explain(error: Exception, debug: bool = False) -> int:
     if debug:
         print_traceback(error)
     if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "peft", "transformers"):
-        error = ValueError(f"{error.name} is not installed: pip install 'pods-rl[train]'")
+        print_error(f"{error.name} is not installed: pip install 'pods-rl[train]'")
+        return BAD_INPUT
 
     from_system = isinstance(error, OSError) and error.errno is not None
     if is_machine_error(error):
-        text = as_text(error)
-        if not from_system:
-            text = gpu_failure(error) or as_short_text(error)
+        text = as_text(error) if from_system else gpu_failure(error) or as_short_text(error)
         print_error(text, FIX_AND_RESUME)
         return AGAIN
     if from_system or isinstance(error, ValueError):
@@ -122,12 +127,17 @@ def as_text(error: Exception) -> str:
     """Return an error's message; one of the operating system names the file first."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
-    in_the_way = error.errno == errno.EEXIST  # a file, where a folder was to be created
-    text = os.strerror(errno.ENOTDIR) if in_the_way else str(error.strerror)
+    text = str(error.strerror)
+    if error.errno == errno.EEXIST:  # a file, where a folder was to be created
+        text = os.strerror(errno.ENOTDIR)
     return text if error.filename is None else f"{error.filename}: {text}"
 
 
 def as_short_text(error: BaseException) -> str:
     """Return an error's type and the first line of its message."""
-    line = str(error).strip().partition("\n")[0]
+    line = _first_line(error)
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

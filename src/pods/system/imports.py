@@ -23,13 +23,14 @@ def import_function(name: str) -> Any:
 
     try:
         imported = getattr(importlib.import_module(module), function)
-        if not callable(imported):
-            raise ImportError(f"{function} is not a function")
     except (Exception, SystemExit) as error:  # importing runs the user's module
         why = str(error) if isinstance(error, ImportError | AttributeError) else repr(error)
         if isinstance(error, ModuleNotFoundError) and error.name == module:
-            why = f"{error}; searched {here} and PYTHONPATH"
+            why += f"; searched {here} and PYTHONPATH"
         raise ValueError(f"cannot import it as module:function ({why})") from error
+
+    if not callable(imported):
+        raise ValueError(f"cannot import it as module:function ({function} is not a function)")
     return imported
 
 

@@ -19,6 +19,8 @@ BUSY_MEBIBYTES = 1024  # of a GPU: with more of it in use, another process works
 BUSY_SHARE = 0.5  # of the cores: with a longer queue, measured times differ from run to run
 CGROUPS = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
+PARENT = "PODS_PARENT"
+"""Environment variable with the process id of the one that started this."""
 RENDEZVOUS = "PODS_RENDEZVOUS"
 """Environment variable with what a run's processes meet at: a file of one machine, or a URL."""
 RAY = "PODS_RAY"
@@ -34,14 +36,19 @@ attention plans anew for every shape, and here almost every shape is new."""
 
 def cores() -> int:
     """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def cpu_model() -> str:
     """Return the processor's name."""
     info = Path("/proc/cpuinfo")
-    name = re.search(r"^model name\s*:(.*)", info.read_text(), re.M) if info.exists() else None
-    return name[1].strip() if name else platform.processor()
+    if info.exists():
+        name = re.search(r"^model name\s*:(.*)", info.read_text(), re.M)
+        if name:
+            return name[1].strip()
+    return platform.processor()
 
 
 def gpus() -> list[str]:
@@ -55,23 +62,27 @@ def visible_gpus(fields: str) -> list[tuple[str, str]]:
     The fields are empty if CUDA_VISIBLE_DEVICES names a GPU by something else than its index, or
     if there is no nvidia-smi.
     """
-    try:
-        command = ["nvidia-smi", f"--query-gpu=index,{fields}", "--format=csv,noheader,nounits"]
-        printed = subprocess.run(
-            command, capture_output=True, text=True, timeout=20, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):  # torch may still find a GPU
-        printed = ""
-
-    installed = {}
-    for line in printed.strip().splitlines():
-        index, comma, values = line.partition(", ")
-        if comma:
-            installed[index] = values
+    installed = _installed_gpus(fields)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return list(installed.items())
     return [(index, installed.get(index, "")) for index in visible.split(",") if index]
+
+
+def _installed_gpus(fields: str) -> dict[str, str]:
+    """Ask nvidia-smi for these fields of each GPU, by its index."""
+    command = ["nvidia-smi", f"--query-gpu=index,{fields}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):  # torch may still find a GPU
+        return {}
+
+    installed = {}
+    for line in done.stdout.splitlines():
+        index, comma, values = line.partition(", ")
+        if comma:
+            installed[index] = values
+    return installed
 
 
 def free_memory(device: str) -> tuple[int, int] | None:
@@ -80,19 +91,31 @@ def free_memory(device: str) -> tuple[int, int] | None:
     The first number includes what the process holds already, and excludes what others hold. On cuda
     both are of the first visible card, on a CPU of the machine or of a container around us.
     """
-    if device == "cuda":
-        cards = visible_gpus("memory.free,memory.total")
-        if not cards or not cards[0][1][:1].isdigit():  # or [N/A]
-            return None
-        free, total = (int(mebibytes) * 2**20 for mebibytes in cards[0][1].split(", "))
-        return free, total
+    return _memory_of_gpu() if device == "cuda" else _memory_of_machine()
 
+
+def _memory_of_gpu() -> tuple[int, int] | None:
+    cards = visible_gpus("memory.free,memory.total")
+    if not cards:
+        return None
+    _, values = cards[0]
+    if not values[:1].isdigit():  # or [N/A]
+        return None
+    free, total = values.split(", ")
+    return int(free) * 2**20, int(total) * 2**20
+
+
+def _memory_of_machine() -> tuple[int, int] | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:  # not Linux
         return None
-    sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+
+    sizes = {}
+    for line in lines:
+        name, _, size = line.partition(":")
+        sizes[name] = int(size.split()[0]) * 1024
     limits = [(sizes["MemAvailable"], sizes["MemTotal"])]
     limits += _control_groups()
     free, total = min(limits)
@@ -131,19 +154,23 @@ def why_no_gpu(built_for: str | None) -> str:
 @lossy_console()
 def warn_if_busy(device: str, own_jobs: int = 0) -> None:
     """Warn if others than `own_jobs`, which run already, keep this machine or its GPUs busy."""
-    reasons = []
+    reasons: list[str] = []
     if device == "cuda" and not own_jobs:
-        for index, mebibytes in visible_gpus("memory.used"):
-            if mebibytes.isdigit() and int(mebibytes) > BUSY_MEBIBYTES:
-                gib = int(mebibytes) / 1024
-                reasons.append(f"{gib:.1f} GiB of GPU {index} are in use by another process")
-
+        reasons += _busy_gpus()
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
     if load - own_jobs > BUSY_SHARE * cores:
         reasons.append(f"load average {load:.1f} on {cores} cores")
+
     for reason in reasons:
         print(f"warning: {reason}: measured times will not be comparable", file=sys.stderr)
+
+
+def _busy_gpus() -> Iterator[str]:
+    for index, mebibytes in visible_gpus("memory.used"):
+        if mebibytes.isdigit() and int(mebibytes) > BUSY_MEBIBYTES:
+            gib = int(mebibytes) / 1024
+            yield f"{gib:.1f} GiB of GPU {index} are in use by another process"
 
 
 def launched() -> bool:
@@ -184,6 +211,12 @@ def python_path() -> str:
 
 
 def end_with_parent(number: int = signal.SIGTERM) -> None:
-    """Have Linux signal this process if its parent dies."""
+    """Have Linux signal this process if its parent dies, or has died while this one was starting.
+
+    Whoever starts it says in `PARENT` who that is: a process whose parent is dead has another one.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    parent = os.environ.pop(PARENT, None)  # it does not hold for this process's own children
+    if parent is not None and int(parent) != os.getppid():
+        os.kill(os.getpid(), number)

@@ -16,17 +16,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     arm   seed
     pods     3  fine
     """
-    lines = [header, *rows]
-    padded_columns = []
-    for number, column in enumerate(zip(*lines, strict=True)):
-        width = max(len(cell) for cell in column)
-        is_last = number == len(header) - 1
-        if number == 0 or is_last or header[number] in ("id", "state"):
-            padded_columns.append([cell.ljust(width) for cell in column])
-        else:
-            padded_columns.append([cell.rjust(width) for cell in column])
-    padded_lines = zip(*padded_columns, strict=True)
-    return "\n".join("  ".join(cells).rstrip() for cells in padded_lines)
+    to_the_left = {header[0], header[-1], "id", "state"}
+    columns = []
+    for name, *cells in zip(header, *rows, strict=True):
+        width = max(map(len, [name, *cells]))
+        align = str.ljust if name in to_the_left else str.rjust
+        columns.append([align(cell, width) for cell in [name, *cells]])
+
+    lines = zip(*columns, strict=True)
+    return "\n".join("  ".join(cells).rstrip() for cells in lines)
 
 
 def duration(seconds: float) -> str:
@@ -39,7 +37,9 @@ def duration(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    if minutes:
+        return f"{minutes} min {rest:02d} s"
+    return f"{rest} s"
 
 
 def command() -> str:

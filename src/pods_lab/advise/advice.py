@@ -58,7 +58,7 @@ class Advice:
 
 def check_law(config: Config) -> None:
     """Raise a `ConfigError` if the law of n and m does not cover a config."""
-    terms = {name for name, _ in reward_terms(config.task)}
+    rewards = dict(reward_terms(config.task))
     advantage = config.advantage
     rule = config.sampler.rule
     refused: list[tuple[str, object, str]] = []
@@ -70,7 +70,7 @@ def check_law(config: Config) -> None:
         )
     elif rule not in BALANCING_RULES:
         refused.append(("sampler.rule", rule, f"must be {' or '.join(BALANCING_RULES)}"))
-    if not terms <= {"correct", "format"}:
+    if not rewards.keys() <= {"correct", "format"}:
         refused.append(("task.reward", config.task.reward, "must be null, or correct and format"))
     if advantage.baseline != "selected":
         refused.append(("advantage.baseline", advantage.baseline, "must be selected"))
@@ -95,7 +95,7 @@ def form_warning(config: Config) -> str | None:
         has_form = task.format_reward != "none"
         setting = f"task.format_reward={task.format_reward}"
     else:
-        has_form = "format" in {name for name, _ in reward_terms(task)}
+        has_form = "format" in dict(reward_terms(task))
         setting = f"task.reward={task.reward}"
     if not has_form:
         return None
@@ -114,8 +114,8 @@ def read_pilot(stores: Sequence[RunStore]) -> Pilot:
     for store in stores:
         nm = store.config().nm
         lines = read_lines(store.metrics_path)
-        clock = [0.0, *(line["train_seconds"] for line in lines)]
-        seconds[nm.n, nm.m] = np.diff(clock)
+        clock = [line["train_seconds"] for line in lines]
+        seconds[nm.n, nm.m] = np.diff(clock, prepend=0.0)
         rollouts += [read_rollouts(store.folder, step) for step in rollout_steps(store.folder)]
         groups = len(lines[0]["prompts"])
 
@@ -137,8 +137,11 @@ def cost_weights(pilot: Sequence[Pair], menu: Sequence[Pair]) -> Floats:
     """
     n, m = np.array(pilot).T
     runs = pd.DataFrame({"n": n, "m": m, "prompts": 1, "generated": n, "kept": m})
-    models = [cost_model(runs.assign(seconds=row)) for row in np.eye(len(pilot))]
-    return np.array([[predict(model, *pair).seconds for model in models] for pair in menu])
+    columns = []
+    for seconds in np.eye(len(pilot)):
+        model = cost_model(runs.assign(seconds=seconds))
+        columns.append([predict(model, n, m).seconds for n, m in menu])
+    return np.array(columns).T
 
 
 def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
@@ -161,20 +164,21 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
         expected = expected_progress(menu, posteriors, MEASURED, pilot.groups)
         return np.asarray(expected / expected[0])
 
-    rng = np.random.default_rng(seed)
     steps = list(pilot.seconds.values())
-    drawn_costs = []
-    drawn_progress = []
-    for _ in range(BOOTSTRAP):
-        drawn_costs.append(costs([rng.choice(seconds, len(seconds)) for seconds in steps]))
-        drawn_progress.append(progress(rng.choice(pilot.posteriors, len(pilot.posteriors))))
-
     seconds = costs(steps)
     expected = progress(pilot.posteriors)
     gain = expected * seconds[0] / seconds
-    drawn_gain = [
-        gained * cost[0] / cost for gained, cost in zip(drawn_progress, drawn_costs, strict=True)
-    ]
+
+    rng = np.random.default_rng(seed)
+    drawn_costs = []
+    drawn_progress = []
+    drawn_gain = []
+    for _ in range(BOOTSTRAP):
+        cost = costs([rng.choice(values, len(values)) for values in steps])
+        gained = progress(rng.choice(pilot.posteriors, len(pilot.posteriors)))
+        drawn_costs.append(cost)
+        drawn_progress.append(gained)
+        drawn_gain.append(gained * cost[0] / cost)
 
     table = pd.DataFrame(menu, columns=["n", "m"])
     table["time"] = [_basis(pair, measured) for pair in menu]
@@ -188,9 +192,12 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
         table[f"{name}_low"] = low
         table[f"{name}_high"] = high
 
-    rows = [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
     rates = pilot.posteriors[:, 0] / pilot.posteriors.sum(axis=1)
-    return Advice(rows=rows, success=float(rates.mean()), best=int(np.nanargmax(gain)))
+    return Advice(rows=_records(table), success=float(rates.mean()), best=int(np.nanargmax(gain)))
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _basis(pair: Pair, pilot: Sequence[Pair]) -> str:

@@ -9,7 +9,7 @@ from math import comb
 
 import numpy as np
 
-from pods.method.grpo import advantages
+from pods.method import grpo
 from pods.method.rules import max_variance
 from pods_lab.advise.progress import Floats, Moments
 
@@ -42,16 +42,23 @@ def moments_of(shares: Shares, baseline: str, scale: str) -> Moments:
 
     @cache
     def moments(n: int, m: int) -> Floats:
-        found = np.zeros((4, n + 1))
+        total = np.zeros((4, n + 1))
         for right in range(n + 1):
             rewards = (np.arange(n) < right).astype(float)
             for number, chance in enumerate(shares(n, m, right)):
                 if chance > 0:
                     kept = np.r_[np.arange(number), n - 1 - np.arange(m - number)]
-                    each = advantages(rewards, kept, baseline=baseline, scale=scale, eps=0.0)
-                    signal = ((rewards[kept] - right / n) * each).sum() / m
-                    noises = [(each[rewards[kept] == of] ** 2).sum() / m**2 for of in (1, 0)]
-                    found[:, right] += chance * np.array([signal, signal**2, *noises])
-        return found
+                    scaled = grpo.advantages(rewards, kept, baseline=baseline, scale=scale, eps=0.0)
+                    total[:, right] += chance * _moments(rewards[kept], scaled, right / n)
+        return total
 
     return moments
+
+
+def _moments(rewards: Floats, advantages: Floats, rate: float) -> Floats:
+    """Return signal, its square and the noise of right and of wrong ones of m kept rollouts."""
+    m = len(rewards)
+    signal = ((rewards - rate) * advantages).sum() / m
+    right_noise = (advantages[rewards == 1] ** 2).sum() / m**2
+    wrong_noise = (advantages[rewards == 0] ** 2).sum() / m**2
+    return np.array([signal, signal**2, right_noise, wrong_noise])

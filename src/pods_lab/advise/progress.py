@@ -86,9 +86,9 @@ def expected_progress(
         tilted = variance @ beta_binomial(n, posteriors + 1) / len(posteriors)
         mean = chances @ signal
         reached = (1 - scales.own) * variance.mean() * mean + scales.own * (tilted @ signal)
-        one = chances @ (square + scales.noise * (scales.ratio * right + wrong))
-        of_all = (1 - 1 / prompts) * scales.shared * mean**2 + one / prompts
-        gains.append(reached / np.sqrt(of_all) if of_all > 0 else 0.0)
+        mean_square = chances @ (square + scales.noise * (scales.ratio * right + wrong))
+        step_square = (1 - 1 / prompts) * scales.shared * mean**2 + mean_square / prompts
+        gains.append(reached / np.sqrt(step_square) if step_square > 0 else 0.0)
     return np.array(gains)
 
 

@@ -23,8 +23,8 @@ LIMITS = (
 def write(advice: Advice, about: Mapping[str, Any], stem: Path) -> Path:
     """Write the table as CSV, and with its origin as JSON; return the path of the CSV."""
     table = pd.DataFrame(advice.rows)
-    rows = json.loads(table.to_json(orient="records"))  # null if a number is unknown
-    content = {**about, **dataclasses.asdict(advice), "rows": rows}
+    content = dict(about) | dataclasses.asdict(advice)
+    content["rows"] = json.loads(table.to_json(orient="records"))  # null if a number is unknown
     csv = stem.with_name(f"{stem.name}.csv")
     replace(csv, table.to_csv(index=False, float_format="%.6g"))
     write_json(csv.with_suffix(".json"), content)
@@ -32,8 +32,7 @@ def write(advice: Advice, about: Mapping[str, Any], stem: Path) -> Path:
 
 
 def advice_lines(advice: Advice) -> list[str]:
-    """Write the table, and what follows from it, for a reader."""
-    base = _name(advice.rows[0])
+    """Write the table, what it rests on, and at last the one pair to train with."""
     header = (
         "n→m",
         "seconds a step",
@@ -51,26 +50,33 @@ def advice_lines(advice: Advice) -> list[str]:
         ]
         for row in advice.rows
     ]
-    return [
-        *aligned(header, cells).splitlines(),
-        "",
-        f"Progress is in units of GRPO {base}, with 95 % intervals over prompts and steps.",
-        f"{advice.success:.0%} of the pilot's rollouts are right.",
-        _verdict(advice),
-        LIMITS,
-    ]
+    lines = aligned(header, cells).splitlines()
+    lines.append("")
+    lines.append(
+        f"Progress is in units of GRPO {_name(advice.rows[0])}, with 95 % intervals over prompts "
+        f"and steps; {advice.success:.0%} of the pilot's rollouts are right."
+    )
+    lines.append(LIMITS)
+    lines.append(_conclusion(advice))
+    return lines
 
 
-def _verdict(advice: Advice) -> str:
-    base = _name(advice.rows[0])
-    if advice.best == 0:
-        return f"GRPO {base} has the most expected progress per second of these."
+def _conclusion(advice: Advice) -> str:
+    """Say which pair to train with, and why."""
+    baseline = _name(advice.rows[0])
     best = advice.rows[advice.best]
     gain = _interval(best, "gain", ".2f")
-    found = f"{_name(best)} has the most: {gain} times the progress per second of GRPO {base}."
+    if advice.best == 0:
+        return f"Train with GRPO {baseline}: the law expects the most progress per second of it."
     if advice.advised == 0:
-        return f"{found} That is not settled, so begin with GRPO {base}."
-    return found
+        return (
+            f"Train with GRPO {baseline}: no pair is surely better ({_name(best)}, the next, has "
+            f"{gain} times its progress per second)."
+        )
+    return (
+        f"Train with {_name(best)}: the law expects {gain} times the progress per second of GRPO "
+        f"{baseline}."
+    )
 
 
 def _name(row: Mapping[str, Any]) -> str:

@@ -59,7 +59,7 @@ def run(options: Namespace) -> int:
     pilot = _pilot(values, typed.nm.m, options.steps)
 
     if typed.dry_run:
-        print(*dry_run.show(pilot), sep="\n")
+        print("\n".join(dry_run.show(pilot)))
         return DONE
     try:
         sweep.run(pilot, local_backend(pilot), figure=False)
@@ -69,11 +69,12 @@ def run(options: Namespace) -> int:
 
     stores = [freeze(config) for config in pilot]
     advice = advise(menu, read_pilot(stores), seed=0)
-    lines = [*advice_lines(advice), f"Run: {_run_command(options.overrides, advice)}"]
+    lines = advice_lines(advice)
+    lines.append(_run_command(options.overrides, advice))
     warning = form_warning(typed)
     if warning is not None:
-        lines.append(warning)
-    print(*lines, sep="\n")
+        lines.insert(0, warning)
+    print("\n".join(lines))
 
     first = stores[0].folder
     model_and_task, study = first.parents[1:3]
@@ -97,8 +98,9 @@ def _menu(m: int, words: Sequence[str]) -> "list[Pair]":
             raise ConfigError("--nm", word, "must be N,M with 2 <= M <= N")
         menu.append(pair)
     if not words:
-        for kept in [m, m // 2] if m >= 4 else [m]:
-            menu += [(n, kept) for n in (kept, m, 2 * m, 4 * m, 8 * m)]
+        menu += [(n, m) for n in (2 * m, 4 * m, 8 * m)]
+        if m >= 4:
+            menu += [(n, m // 2) for n in (m // 2, m, 2 * m, 4 * m, 8 * m)]
     return list(dict.fromkeys(menu))
 
 
@@ -140,5 +142,7 @@ def _pilot(values: dict[str, Any], m: int, steps: int) -> list[Config]:
 def _run_command(words: Sequence[str], advice: "Advice") -> str:
     """Return the command that trains with the pair that is advised."""
     row = advice.rows[advice.advised]
-    kept = [word for word in words if not word.startswith(REPLACED)]
-    return shlex.join(["pods", "run", *kept, f"nm.n={row['n']}", f"nm.m={row['m']}"])
+    command = ["pods", "run"]
+    command += [word for word in words if not word.startswith(REPLACED)]
+    command += [f"nm.n={row['n']}", f"nm.m={row['m']}"]
+    return shlex.join(command)

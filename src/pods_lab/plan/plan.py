@@ -46,8 +46,10 @@ def plan_authors(nm: Sequence[Pair] = (), seconds: float | None = None) -> PlanR
     """Do the same with the PODS authors' step times on one L40S: GSM8K, max-variance and GRPO."""
     sizes = nm or ((16, 16), (64, 16), (64, 64))
     report = _setting("one L40S, the PODS authors' runs", authors_runs(), None, sizes, seconds)
-    notes = [line for line in AUTHORS.read_text().splitlines() if line.startswith("#")]
-    return PlanReport([*report.lines, "", *notes], report.tables)
+    lines = list(report.lines)
+    lines.append("")
+    lines += [line for line in AUTHORS.read_text().splitlines() if line.startswith("#")]
+    return PlanReport(lines, report.tables)
 
 
 def _setting(

@@ -20,7 +20,7 @@ from pods.analysis.loading.arm_names import default_baseline
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.contrasts import Contrast, choose_arms, choose_pairs, contrast_of
-from pods.analysis.numbers.outcomes import OUTCOMES, RunCurve, Window, values_of
+from pods.analysis.numbers.outcomes import RunCurve, Window, values_of
 from pods.analysis.numbers.statistics import holm, is_settled, spread, t_test
 
 DRAWS = 10_000
@@ -64,10 +64,9 @@ class Comparison:
     """One row per arm: series, runs, left_out (runs that are not complete), and of each outcome
     over its runs mean, stderr and 95 % t interval."""
     contrasts: pd.DataFrame
-    """One row per (contrast, outcome), of the final score alone if the window is a point: series,
-    baseline, outcome, design, runs, baseline_runs, left_out, mean, baseline_mean, the numbers of a
-    `TTest`, higher and lower (pairs; NaN if unpaired), p_holm (adjusted over the contrasts of the
-    outcome)."""
+    """One row per (contrast, outcome): series, baseline, outcome, design, runs, baseline_runs,
+    left_out, mean, baseline_mean, the numbers of a `TTest`, higher and lower (pairs; NaN if
+    unpaired), p_holm (adjusted over the contrasts of the outcome)."""
     speedups: pd.DataFrame
     """One row per (contrast, target), see `speedup.speedups`; its seconds are named as `unit`."""
     left_out: list[str]  # complete runs without a partner, each with the reason
@@ -93,38 +92,38 @@ def compare(
     Without a GRPO arm it is every two arms, or of more than four arms each with the best one.
 
     Args:
-        study: the runs.
         arms: labels of arms, rules, or names of curves ("pods", "pods 64->16").
         targets: accuracies to time; default: those of `default_targets` that are measured.
-        draws: number of resamples, for the intervals of speed-ups.
+        draws: resamples for the intervals of speed-ups.
         by: rank the arms, by `mean` or `final` accuracy; default: by mean, if more than four.
 
-    `ValueError`: see `choose_arms`; or a target is no accuracy.
+    `ValueError`: see `choose_arms`; or a target or the criterion is not allowed.
     """
+    if by is not None and by not in CRITERIA:
+        raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
     curves = choose_arms(study, arms)
     span = outcomes.window(itertools.chain.from_iterable(curves.values()), study.until)
-    criteria = _criteria_in(span)
+
     ranking = None
     baseline = default_baseline(study)
     if by or len(curves) > MANY:
-        ranking = rank_arms(curves, by or next(iter(criteria)), span, study.seeded)
+        outcome = CRITERIA[by] if by else span.outcomes[0]
+        ranking = rank_arms(curves, outcome, span, study.seeded)
         if baseline is None and len(curves) > MANY:
             baseline = ranking.best
 
     contrasts = []
-    tests = []
     left_out: dict[str, None] = {}  # each line once
     for arm, reference in choose_pairs(list(curves), bool(arms), baseline):
         contrast = contrast_of(curves[arm], curves[reference], study.seeded)
         contrasts.append(contrast)
-        tests += [_test(contrast, outcome, span) for outcome in criteria.values()]
         left_out |= dict.fromkeys(contrast.left_out)
 
     return Comparison(
         study=study,
         window=span,
         arms=_arm_table(study, curves, span),
-        contrasts=with_holm(pd.DataFrame(tests)),
+        contrasts=_contrast_table(contrasts, span),
         speedups=_speedup_table(study, contrasts, curves, targets, span, draws),
         left_out=list(left_out),
         given_targets=targets is not None,
@@ -133,30 +132,15 @@ def compare(
     )
 
 
-def _criteria_in(span: Window) -> dict[str, str]:
-    """Return what is compared in a window, the primary outcome first.
-
-    A mean over a window that is a point is the final score.
-    """
-    if span.end == span.start:
-        return {"final": CRITERIA["final"]}
-    return CRITERIA
-
-
 def rank_arms(
-    arms: Mapping[str, Sequence[RunCurve]], by: str, span: Window, seeded: bool
+    arms: Mapping[str, Sequence[RunCurve]], outcome: str, span: Window, seeded: bool
 ) -> Ranking:
-    """Rank arms by what their runs reach in the window of all of them.
+    """Rank arms by an outcome of their runs in the window of all of them.
 
     Each other arm is tested against the one that came out best, as contrasts are. It is `behind`
     only if that is settled; what is left is `not settled`, so that the search for the best (n, m)
     ends with a set and not with the luckiest of many. An arm whose value is unknown comes last.
-
-    `ValueError`: there is no such criterion.
     """
-    if by not in CRITERIA:
-        raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
-    outcome = CRITERIA[by]
     values = {name: values_of(outcome, runs, span) for name, runs in arms.items()}
     means = pd.Series({name: runs.mean() for name, runs in values.items()})
     ranked = means.sort_values(ascending=False, kind="stable", na_position="last").index
@@ -212,6 +196,15 @@ def _speedup_table(
     return pd.DataFrame(rows).rename(columns={"seconds": x, "baseline_seconds": f"baseline_{x}"})
 
 
+def _contrast_table(contrasts: Sequence[Contrast], span: Window) -> pd.DataFrame:
+    """Test each contrast in each outcome."""
+    rows = []
+    for contrast in contrasts:
+        for outcome in span.outcomes:
+            rows.append(_test(contrast, outcome, span))
+    return with_holm(pd.DataFrame(rows))
+
+
 def with_holm(tests: pd.DataFrame) -> pd.DataFrame:
     """Add to a table of tests Holm's p_holm, over the contrasts of an outcome."""
     families = tests.groupby("outcome").p
@@ -250,7 +243,7 @@ def _arm_table(study: Study, arms: Mapping[str, list[RunCurve]], span: Window) -
     for series, curves in arms.items():
         total = int((study.runs.series == series).sum())
         row: Row = {"series": series, "runs": len(curves), "left_out": total - len(curves)}
-        for outcome in OUTCOMES:
+        for outcome in span.outcomes:
             row |= spread(outcome, values_of(outcome, curves, span))
         rows.append(row)
     return pd.DataFrame(rows)

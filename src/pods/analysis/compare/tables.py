@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pods.analysis.loading.load import load
 from pods.analysis.loading.study import MEASURED, Study, by_key
 from pods.analysis.numbers.outcomes import amount, measure, title_of
 from pods.analysis.numbers.statistics import ALPHA
-from pods.analysis.writing import folder_for, provenance, write_csv, write_json
+from pods.analysis.writing import folder_for, provenance, write_csv, write_json, write_latex
 
 TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
 TESTS += ["estimate", "low", "high", "p", "p_holm"]
@@ -43,12 +44,14 @@ def compare_study(
     arms: Sequence[str] = (),
     targets: Sequence[float] | None = None,
     by: str | None = None,
+    latex: bool = False,
 ) -> Iterator[str]:
     """Compare the arms of a study, write the tables below FOLDER/figures, and yield the text.
 
     Named `arms` are a part of the study, whose tables have a folder of their own.
 
     What is chosen and allowed is explained at `load` and `apply_filter`, the rest at `compare`.
+    With `latex` the tables are also written for LaTeX.
     """
     study = apply_filter(load(folder, runs, allow), chosen)
     comparison = compare(study, arms, targets, by=by)
@@ -57,6 +60,9 @@ def compare_study(
     for name, table in tables_of(comparison).items():
         write_csv(figures / f"compare.{name}csv", table, study)
     write_json(figures / "compare.json", findings(comparison))
+    if latex:
+        for shown in shown_tables(comparison):
+            write_latex(figures / f"compare.{shown.name}tex", shown.table)
     yield format_comparison(comparison)
     yield f"\ntables: {figures}/compare.*"
 
@@ -80,7 +86,7 @@ def findings(comparison: Comparison) -> dict[str, Any]:
             "metric": study.metric,
             "alpha": ALPHA,
             f"window_{comparison.unit}": [comparison.window.start, comparison.window.end],
-            "primary_outcome": str(comparison.contrasts.outcome.iloc[0]),
+            "primary_outcome": comparison.window.outcomes[0],
             "bootstrap_draws": comparison.draws,
             "bootstrap_seed": SEED,
             "seeds_pair_runs": study.seeded,
@@ -105,42 +111,56 @@ def format_comparison(comparison: Comparison) -> str:
     return "\n\n".join(parts)
 
 
-def format_tables(comparison: Comparison) -> str:
-    """Return the tables for a screen: some columns of the CSV files, shares in percent."""
-    study = comparison.study
-    means = []
-    for outcome in comparison.contrasts.outcome.unique():
-        means += [outcome, f"{outcome}_stderr"]
-    arms = _scaled(comparison.arms[["series", "runs", *means]], means, study)
-    contrasts = _scaled(comparison.contrasts[TESTS], ["estimate", "low", "high"], study)
+@dataclass(frozen=True)
+class ShownTable:
+    """A table as a reader sees it: some columns of a CSV file, shares in percent, as texts."""
 
-    parts = []
+    name: str  # what its file names have after `compare.`
+    title: str
+    table: pd.DataFrame
+
+
+def shown_tables(comparison: Comparison) -> Iterator[ShownTable]:
+    """Yield the tables for a reader."""
+    study = comparison.study
     if comparison.ranking is not None:
-        parts.append(_ranking(comparison.ranking, study))
-    parts.append(_titled(_arms_title(comparison), arms, study))
+        yield _ranking(comparison.ranking, study)
+
+    means = [outcome + end for outcome in comparison.window.outcomes for end in ("", "_stderr")]
+    arms = _scaled(comparison.arms[["series", "runs", *means]], means, study)
+    yield _shown("arms.", _arms_title(comparison), arms, study)
+
     unit = "points" if study.share else "units of the score"
-    parts.append(_titled(CONTRASTS_TITLE.format(unit=unit), contrasts, study))
+    title = CONTRASTS_TITLE.format(unit=unit)
+    contrasts = _scaled(comparison.contrasts[TESTS], ["estimate", "low", "high"], study)
+    yield _shown("", title, contrasts, study)
+
     if len(comparison.speedups):
         title = SPEEDUPS_TITLE.format(unit=comparison.unit)
-        parts.append(_titled(title, _speedups(comparison), study))
+        yield _shown("speedup.", title, _speedups(comparison), study)
+
+
+def format_tables(comparison: Comparison) -> str:
+    """Return the tables for a screen, each below its title."""
+    parts = []
+    for shown in shown_tables(comparison):
+        parts.append(f"{shown.title}\n{shown.table.to_string(index=False)}")
     return "\n\n".join(parts)
 
 
-def _titled(title: str, table: pd.DataFrame, study: Study) -> str:
-    """Write a table below its title."""
-    shown = by_key(table.map(_text), study)
-    return f"{title}\n{shown.to_string(index=False)}"
+def _shown(name: str, title: str, table: pd.DataFrame, study: Study) -> ShownTable:
+    return ShownTable(name, title, by_key(table.map(_text), study))
 
 
-def _ranking(ranking: Ranking, study: Study) -> str:
-    """Write the arms from the best to the worst."""
+def _ranking(ranking: Ranking, study: Study) -> ShownTable:
+    """Show the arms from the best to the worst."""
     ranks = _scaled(ranking.table[RANKS], LEVELS, study).replace({"against_best": {BEST: ""}})
     unit = "%" if study.share else "in units of the score"
     title = (
         f"arms by {title_of(ranking.outcome, study)}, {unit}, and their difference to the best "
         "with its 95 % t interval;\nnot settled: p after Holm's correction is not below 0.05"
     )
-    return _titled(title, ranks, study)
+    return _shown("ranking.", title, ranks, study)
 
 
 def _arms_title(comparison: Comparison) -> str:
@@ -148,6 +168,7 @@ def _arms_title(comparison: Comparison) -> str:
     study = comparison.study
     start = amount(comparison.window.start, study.x)
     end = amount(comparison.window.end, study.x)
+    span = f"from {start} to {end}" if start != end else f"at {end}"
     clock = ""
     if study.x == "train_seconds":
         clock = " of training clock"
@@ -156,7 +177,7 @@ def _arms_title(comparison: Comparison) -> str:
     shown = f"{measure(study)} in percent" if study.share else measure(study)
     return (
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"
-        f"{shown} from {start} to {end}{clock}: mean over runs, stderr"
+        f"{shown} {span}{clock}: mean over runs, stderr"
     )
 
 

@@ -138,15 +138,16 @@ def caveats(comparison: Comparison) -> Iterator[str]:
     """Yield a sentence for each thing that weakens the comparison."""
     study = comparison.study
     tests = comparison.contrasts
-    start = comparison.window.start
+    span = comparison.window
 
     yield from _end_of_records(comparison)
     if study.seeded and (tests[tests.low.notna()].design == "unpaired").any():
         yield "Arms that share fewer than two seeds are not paired."
     if len(tests) > tests.outcome.nunique():
         yield "Intervals are not adjusted for the number of contrasts or targets; p values are."
-    if start > 0:
-        yield f"What is before {amount(start, study.x)} is left out: a run has no evaluation there."
+    if 0 < span.start < span.end:
+        before = amount(span.start, study.x)
+        yield f"What is before {before} is left out: a run has no evaluation there."
     if comparison.ranking is not None:
         yield (
             f"The best of {len(comparison.ranking.table)} arms is chosen by luck in part (the "

@@ -165,8 +165,8 @@ def step_cost(axes: Axes, summary: pd.DataFrame, baseline: str | None) -> None:
         is_other = summary.series != baseline
         times = seconds / seconds[~is_other].iloc[0]
         texts[is_other] += times[is_other].map("\n {:.2f}×".format)
-    for place, name in names.items():
-        axes.text(end[place], name, texts[place], va="center", fontsize="small")
+    for x, name, text in zip(end, names, texts, strict=True):
+        axes.text(x, name, text, va="center", fontsize="small")
 
     axes.invert_yaxis()
     axes.margins(x=0.2)  # for the text

@@ -282,7 +282,7 @@ def _outcomes(
         return figure
 
     table = family.groupby(keys)[list(labels)].agg(["mean", "sem", "count"])
-    table.columns = pd.Index([f"{outcome}_{number}" for outcome, number in table.columns])
+    table.columns = table.columns.map("_".join)
     return FigureSpec(
         name=name,
         caption=f"{title}: {BAND}. {_budget(study)}.",

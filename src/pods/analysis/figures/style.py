@@ -55,10 +55,11 @@ PHASE_COLOURS = {  # grey, since a colour belongs to an arm
     "modelled": "#b0b0b0",
 }
 LABELS = MEASURES | {
+    "both": "correct and in the format",
     "length": "completion tokens",
     "reward": "training reward",
     "zero_variance_fraction": "groups without variance",
-    "kept_reward_variance": "reward variance, trained on",
+    "kept_reward_variance": "reward variance of the kept",
     "generated_rollouts": "rollouts generated per step",
     "rollouts_saved": "rollouts saved per step",
 }
@@ -105,13 +106,12 @@ def seeds(study: Study, counts: "pd.Series[int]") -> str:
 
     Where a seed decides nothing, as in imported logs, they are runs.
     """
+    word = "seed" if study.seeded else "run"
     least = counts.min()
     most = counts.max()
-    number = f"{most}" if least == most else f"{least} to {most}"
-    word = "seed" if study.seeded else "run"
-    if number != "1":
-        word += "s"
-    return f"{number} {word}"
+    if least < most:
+        return f"{least} to {most} {word}s"
+    return f"1 {word}" if most == 1 else f"{most} {word}s"
 
 
 def legend_texts(study: Study, table: pd.DataFrame, band: str) -> tuple[str, dict[str, str]]:
@@ -133,7 +133,7 @@ def legend_texts(study: Study, table: pd.DataFrame, band: str) -> tuple[str, dic
         return band, labels
 
     [number] = different
-    if number.startswith("1 "):  # which has no band
+    if number in ("1 seed", "1 run"):  # which has no band
         return number, labels
     return f"{band}, {number}", labels
 

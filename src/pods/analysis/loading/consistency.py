@@ -11,6 +11,7 @@ from pods.analysis.loading.series_names import SEPARATOR, SYSTEM
 from pods.config.clock_model import L40S, ClockModel
 from pods.config.schema import Config
 from pods.runs.attempts import DECISIVE
+from pods.runs.records import Data
 
 DATA_KEYS = (
     "task.name",
@@ -57,28 +58,36 @@ def inconsistencies(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
 
 
 def _properties(run: Run) -> Iterator[_Property]:
-    """Yield what has to be equal in all runs.
-
-    A hub's data may change under the same name, so data.json is compared among the runs whose
-    configs name the same problems. The data in a folder are part of a run's identity.
-    """
+    """Yield what has to be equal in all runs."""
     evaluation = run.config.evaluation
     size = f"{evaluation.repeats} passes over {evaluation.questions or 'all'} questions"
     yield _Property("budget", budget_text(run.config))
     yield _Property("evaluation", f"{size} at temperature {evaluation.temperature:g}")
-
-    for attempt in run.attempts or [{}]:
-        yield _Property("machine", machine_of(attempt, run.config))
-        if attempt:
-            packages = attempt.get("packages", {})
-            for package in DECISIVE:
-                yield _Property(package, packages.get(package) or "not installed")
-
+    if not run.attempts:
+        yield _Property("machine", machine_of({}, run.config))
+    for attempt in run.attempts:
+        yield from _attempt_properties(run, attempt)
     if run.data is not None:
-        scope = str([run.identity.get(key) for key in DATA_KEYS])
-        for name, split in (("train data", run.data["train"]), ("test data", run.data["test"])):
-            text = f"{split['problems']} problems of SHA-256 {split['sha256'][:16]}"
-            yield _Property(name, text, scope)
+        yield from _data_properties(run, run.data)
+
+
+def _attempt_properties(run: Run, attempt: Mapping[str, Any]) -> Iterator[_Property]:
+    yield _Property("machine", machine_of(attempt, run.config))
+    packages = attempt.get("packages", {})
+    for package in DECISIVE:
+        yield _Property(package, packages.get(package) or "not installed")
+
+
+def _data_properties(run: Run, data: Data) -> Iterator[_Property]:
+    """Yield the problems of both splits, to be equal if the configs name the same problems.
+
+    A hub's data may change under the same name. The data in a folder are part of a run's identity.
+    """
+    scope = str([run.identity.get(key) for key in DATA_KEYS])
+    splits = {"train data": data["train"], "test data": data["test"]}
+    for name, split in splits.items():
+        text = f"{split['problems']} problems of SHA-256 {split['sha256'][:16]}"
+        yield _Property(name, text, scope)
 
 
 def _sides(values: Mapping[str, list[str]], folders: Mapping[str, Path]) -> str:
@@ -108,18 +117,22 @@ def clock_note(runs: Sequence[Run]) -> str:
     `ValueError`: the runs have different clocks, whose seconds cannot be compared.
     """
     models = [_clock_of(run) for run in runs]
-    counts = Counter("measured" if m is None else f"{m.name}, {m.formula()}" for m in models)
+    counts = Counter(_clock_text(model) for model in models)
     if len(counts) > 1:
         sides = " | ".join(f"{clock} ({count} runs)" for clock, count in counts.items())
         raise ValueError(f"budget.clock_model: must be one for all runs compared, not {sides}")
 
-    model = models[0] if models else None
+    model = models[0]
     if model is None:
         return ""
     return (
         f"training time is modelled by {model.name}, not measured: "
         f"a step takes {model.formula()} ({model.source})"
     )
+
+
+def _clock_text(model: ClockModel | None) -> str:
+    return "measured" if model is None else f"{model.name}, {model.formula()}"
 
 
 def _clock_of(run: Run) -> ClockModel | None:
@@ -135,16 +148,20 @@ def _clock_of(run: Run) -> ClockModel | None:
 
 def machine_of(attempt: Mapping[str, Any], config: Config) -> str:
     """Name what an attempt ran on: its GPUs if it used any, else processes and CPU."""
-    gpus = attempt.get("gpus") or []
+    gpus = attempt.get("gpus")
     processes = attempt.get("processes")
-    if config.hardware.device != "cuda" or not gpus:
-        machine = str(attempt.get("cpu", "unknown"))
-        return f"{processes} processes on {machine}" if (processes or 1) > 1 else machine
+    if gpus and config.hardware.device == "cuda":
+        return _gpus_text(gpus, processes)
+    machine = str(attempt.get("cpu", "unknown"))
+    several = processes is not None and processes > 1
+    return f"{processes} processes on {machine}" if several else machine
 
-    if processes is not None:  # one GPU per process; other nodes are taken to be like this one
-        gpus = (gpus * processes)[:processes]
-    kinds = ", ".join(dict.fromkeys(gpus))
-    return kinds if len(gpus) == 1 else f"{len(gpus)} x {kinds}"
+
+def _gpus_text(gpus: Sequence[str], processes: int | None) -> str:
+    """Name the GPUs of a run, one per process; other nodes are taken to be like this one."""
+    count = len(gpus) if processes is None else processes
+    kinds = ", ".join(dict.fromkeys(gpus[:count]))
+    return kinds if count == 1 else f"{count} x {kinds}"
 
 
 def budget_text(config: Config) -> str:

@@ -1,11 +1,12 @@
 """Check each run alone: what is missing, repeated, cut off, unexpected or contradictory."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pods.analysis.loading.run_reader import Run
-from pods.runs.history import STEP, checkpoint_fault, is_log_altered
+from pods.runs.history import STEP, checkpoint_fault, is_log_altered, step_of
 
 SHOWN = 9  # missing steps that a line lists
 
@@ -30,38 +31,52 @@ def faults(run: Run, label: str) -> Iterator[Fault]:
     """Name everything that keeps a run, of this series and seed, from being complete."""
     if run.state != "done":
         yield Fault(label, f"run is {run.state} ({run.store.folder})")
-    for message in (*run.contradictions, *_log_faults(run)):
+    for message in itertools.chain(run.contradictions, _log_faults(run)):
         yield Fault(label, message, unusable=True)
 
-    for step in sorted({*run.points, *run.means, *run.incomplete}):
+    for step in sorted(run.points.keys() | run.means.keys() | run.incomplete.keys()):
         for message in _evaluation_faults(run, step):
             yield Fault(f"{label} step {step}", message, step)
-
     if run.state == "done":
-        points = {run.store.checkpoint(step) for step in run.points}
-        for folder in sorted(run.store.checkpoints.glob(STEP)):
-            if folder not in points:
-                yield Fault(label, f"checkpoint {folder.name} belongs to no evaluation point")
+        for name in _unexpected_checkpoints(run):
+            yield Fault(label, f"checkpoint {name} belongs to no evaluation point")
+
+
+def _unexpected_checkpoints(run: Run) -> list[str]:
+    folders = sorted(run.store.checkpoints.glob(STEP))
+    return [folder.name for folder in folders if step_of(folder) not in run.points]
 
 
 def _log_faults(run: Run) -> Iterator[str]:
     """Check metrics.jsonl: each step once, a clock that only advances, and a spent budget."""
+    yield from _wrong_steps(run)
+    clock = [0.0]
+    for line in run.lines:
+        clock.append(line["train_seconds"])
+    if clock != sorted(clock):
+        yield "the clock of metrics.jsonl goes backwards"
+
+    last = _last_step(run)
+    if run.state == "done" and not _is_spent(run, last, clock[-1]):
+        yield f"run is done, but ends before its budget, at step {last} and {clock[-1]:g} s"
+
+
+def _wrong_steps(run: Run) -> Iterator[str]:
+    """Name the steps that the log has twice, or lacks."""
     counts = Counter(line["step"] for line in run.lines)
     for step in sorted(counts):
         if counts[step] > 1:
             yield f"metrics.jsonl has step {step} {counts[step]} times"
 
-    last = max(counts, default=0)
-    missing = [str(step) for step in range(1, 1 + max(run.step, last)) if step not in counts]
+    expected = range(1, 1 + max(run.step, _last_step(run)))
+    missing = [str(step) for step in expected if step not in counts]
     if missing:
         more = ", …" if len(missing) > SHOWN else ""
         yield f"metrics.jsonl lacks step {', '.join(missing[:SHOWN])}{more}"
 
-    clock = [0.0, *(line["train_seconds"] for line in run.lines)]
-    if clock != sorted(clock):
-        yield "the clock of metrics.jsonl goes backwards"
-    if run.state == "done" and not _is_spent(run, last, clock[-1]):
-        yield f"run is done, but ends before its budget, at step {last} and {clock[-1]:g} s"
+
+def _last_step(run: Run) -> int:
+    return max((line["step"] for line in run.lines), default=0)
 
 
 def _is_spent(run: Run, step: int, seconds: float) -> bool:

@@ -1,6 +1,8 @@
 """Load a study from its run folders, or from imported logs, and check it."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +14,7 @@ from pods.analysis.loading.consistency import budget_text, clock_note, inconsist
 from pods.analysis.loading.faults import Fault, faults
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
-from pods.analysis.loading.run_rows import RunRows, run_rows
+from pods.analysis.loading.run_rows import run_rows
 from pods.analysis.loading.series_names import place, series_names, varied
 from pods.analysis.loading.study import KEY, Study
 from pods.runs.checkpoint import READ_ERRORS
@@ -42,7 +44,7 @@ class _NamedRun:
 
     @property
     def label(self) -> str:
-        return f"{self.series} seed {self.run.config.seed}"
+        return _label(self.series, self.run)
 
     @property
     def folder(self) -> Path:
@@ -51,6 +53,16 @@ class _NamedRun:
     @cached_property
     def faults(self) -> list[Fault]:
         return list(faults(self.run, self.label))
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """The runs that are checked, and what is wrong with the study."""
+
+    runs: list[_NamedRun]
+    kept: list[_NamedRun]  # without duplicates
+    missing: list[str]
+    differences: list[str]
 
 
 def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
@@ -71,41 +83,10 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
         return read_import(folder).study(folder.name)
 
     opened = _open(folders)
-    runs = _named(opened.runs)
-    duplicates = _duplicates(runs)
-    missing = _missing(opened, runs, duplicates)
-    labels = [named.label for named in runs]
-    differences = inconsistencies(opened.runs, labels)
-    note = clock_note(opened.runs)
+    checked = _check(opened)
     if not allow:
-        if missing and not opened.unreadable and not opened.set_aside:
-            missing += _how_to_remove_odd_one(runs)
-        _refuse(missing, differences)
-
-    set_aside = [_why_set_aside(run) for run in opened.set_aside]
-    rows = []
-    for named in runs:
-        if named.folder not in duplicates:
-            rows.append(run_rows(named.run, named.series, named.varied, named.faults))
-    evaluations = [row for run in rows for row in run.evaluations]
-    if not evaluations:
-        raise ValueError("\n".join([f"{folder.name}: no evaluation to read", *set_aside, *missing]))
-
-    about = pd.DataFrame([run.about for run in rows])
-    return Study(
-        name=folder.name,
-        runs=about,
-        evaluations=pd.DataFrame(evaluations).dropna(axis=1, how="all"),
-        steps=_step_table(rows),
-        machines=sorted(set(about.machine)),
-        budget=", ".join(dict.fromkeys(budget_text(run.config) for run in opened.runs)),
-        missing=[*set_aside, *missing],
-        inconsistencies=differences,
-        order=_order(folder, {named.series: named.run for named in runs}),
-        note=note,
-        clock=about.clock.iloc[0],
-        varied=list(runs[0].varied),
-    )
+        _refuse(opened, checked)
+    return _study(folder, opened, checked)
 
 
 def _open(folders: Sequence[Path]) -> _Opened:
@@ -132,6 +113,10 @@ def _never_began(run: Run) -> bool:
     return run.state == "pending" and not clocks(run.store)
 
 
+def _label(series: str, run: Run) -> str:
+    return f"{series} seed {run.config.seed}"
+
+
 def _named(runs: Sequence[Run]) -> list[_NamedRun]:
     pairs = [(run.config, run.identity) for run in runs]
     return [
@@ -142,39 +127,42 @@ def _named(runs: Sequence[Run]) -> list[_NamedRun]:
 
 def _why_set_aside(run: Run) -> str:
     """Say why a run is left out, and which commands change that."""
-    label = f"{run.config.series_label()} seed {run.config.seed}"
+    label = _label(run.config.series_label(), run)
     remove = f"`pods clean {run.store.folder} --yes` removes it"
     if run.state == "failed":
         return f"{label} failed: its command with retry=failed runs it again, {remove}"
     return f"{label} never began: its command runs it, {remove}"
 
 
-def _missing(
-    opened: _Opened, runs: Sequence[_NamedRun], duplicates: Mapping[Path, str]
-) -> list[str]:
-    """Name everything that the study lacks or has twice, apart from runs that are set aside."""
+def _check(opened: _Opened) -> _Checked:
+    """Name everything that is missing, twice there or different, apart from runs set aside."""
+    runs = _named(opened.runs)
+    duplicates = _duplicates(runs)
     missing = list(opened.unreadable)
     if not opened.unreadable:  # it may be those
         missing += _missing_seeds(runs, opened.set_aside)
     missing += duplicates.values()
     for named in runs:
-        missing += map(str, named.faults)
-    return missing
+        missing += [str(fault) for fault in named.faults]
+
+    differences = inconsistencies(opened.runs, [named.label for named in runs])
+    kept = [named for named in runs if named.folder not in duplicates]
+    return _Checked(runs, kept, missing, differences)
 
 
 def _missing_seeds(runs: Sequence[_NamedRun], set_aside: Sequence[Run]) -> list[str]:
     """Name the seeds that one series has and another one lacks, also as a run that is set aside."""
-    names = {place(named.run.identity): named.series for named in runs}
-    seeds = sorted({named.run.config.seed for named in runs})
-    present = {(named.series, named.run.config.seed) for named in runs}
+    series = {place(named.run.identity): named.series for named in runs}
+    present = {named.label for named in runs}
     for run in set_aside:
-        present.add((names.get(place(run.identity), ""), run.config.seed))
+        present.add(_label(series.get(place(run.identity), ""), run))
 
     missing = []
-    for name in names.values():
-        for seed in seeds:
-            if (name, seed) not in present:
-                missing.append(f"{name} seed {seed}: never run")
+    seeds = sorted({named.run.config.seed for named in runs})
+    for name, seed in itertools.product(series.values(), seeds):
+        label = f"{name} seed {seed}"
+        if label not in present:
+            missing.append(f"{label}: never run")
     return missing
 
 
@@ -189,33 +177,64 @@ def _duplicates(runs: Sequence[_NamedRun]) -> dict[Path, str]:
     return duplicates
 
 
+def _refuse(opened: _Opened, checked: _Checked) -> None:
+    """Raise a `ValueError` that lists what is missing and what differs, if anything is."""
+    lines = []
+    if checked.missing:
+        lines += [MISSING, *checked.missing]
+        if not opened.unreadable and not opened.set_aside:
+            lines += _how_to_remove_odd_one(checked.runs)
+    if checked.differences:
+        lines += [INCONSISTENT, *checked.differences]
+    if lines:
+        raise ValueError("\n".join(lines))
+
+
 def _how_to_remove_odd_one(runs: Sequence[_NamedRun]) -> list[str]:
     """Say how to remove the run that alone has no second one in its series."""
-    series = [named.series for named in runs]
-    alone = [named for named in runs if series.count(named.series) == 1]
+    counts = Counter(named.series for named in runs)
+    alone = [named for named in runs if counts[named.series] == 1]
     if len(alone) != 1 or len(runs) < 3:
         return []
     return [f"one run is alone: `pods clean {alone[0].folder} --yes` removes it"]
 
 
-def _refuse(missing: Sequence[str], differences: Sequence[str]) -> None:
-    lines = []
-    if missing:
-        lines += [MISSING, *missing]
-    if differences:
-        lines += [INCONSISTENT, *differences]
-    if lines:
-        raise ValueError("\n".join(lines))
+def _study(folder: Path, opened: _Opened, checked: _Checked) -> Study:
+    """Make the tables of all runs that are kept."""
+    missing = [_why_set_aside(run) for run in opened.set_aside]
+    missing += checked.missing
+    rows = []
+    evaluations = []
+    steps = []
+    for named in checked.kept:
+        made = run_rows(named.run, named.series, named.varied, named.faults)
+        rows.append(made.about)
+        evaluations += made.evaluations
+        steps += made.steps
+    if not evaluations:
+        raise ValueError("\n".join([f"{folder.name}: no evaluation to read", *missing]))
+
+    runs = pd.DataFrame(rows)
+    budgets = dict.fromkeys(budget_text(run.config) for run in opened.runs)
+    return Study(
+        name=folder.name,
+        runs=runs,
+        evaluations=pd.DataFrame(evaluations).dropna(axis=1, how="all"),
+        steps=pd.DataFrame(steps) if steps else pd.DataFrame(columns=[*KEY, "step"]),
+        machines=sorted(set(runs.machine)),
+        budget=", ".join(budgets),
+        missing=missing,
+        inconsistencies=checked.differences,
+        order=_order(folder, checked.runs),
+        note=clock_note(opened.runs),
+        clock=runs.clock.iloc[0],
+        varied=list(checked.kept[0].varied),
+    )
 
 
-def _step_table(rows: Sequence[RunRows]) -> pd.DataFrame:
-    steps = [row for run in rows for row in run.steps]
-    return pd.DataFrame(steps) if steps else pd.DataFrame(columns=[*KEY, "step"])
-
-
-def _order(folder: Path, curves: Mapping[str, Run]) -> list[str]:
+def _order(folder: Path, runs: Sequence[_NamedRun]) -> list[str]:
     """List the curves of a study's folder in their order; one that is not loaded has no name."""
-    names = {place(run.identity): name for name, run in curves.items()}
+    names = {place(named.run.identity): named.series for named in runs}
     for run_folder in run_folders(folder):
         with suppress(*READ_ERRORS):
             names.setdefault(place(RunStore(run_folder).identity()), "")

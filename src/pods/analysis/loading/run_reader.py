@@ -59,12 +59,15 @@ def open_run(folder: Path) -> Run:
     """
     store = RunStore(folder)
     try:
-        identity, config, status = store.identity(), store.config(), store.status()
+        identity = store.identity()
+        config = store.config()
+        status = store.status()
         changes = recorded_changes(store)
         contradictions = [] if changes else _contradictions(store, config, identity)
         if identity.pop("seed") != config.seed and changes:
             contradictions.append("config.yaml and identity.json differ in seed")
-        state, lines = state_of(store, status=status), read_lines(store.metrics_path, orjson.loads)
+        state = state_of(store, status=status)
+        lines = read_lines(store.metrics_path, orjson.loads)
         run = Run(
             store=store,
             config=config,
@@ -84,23 +87,31 @@ def open_run(folder: Path) -> Run:
         ) from error
     for step in evaluated_steps(store):
         try:
-            records = read_evaluation(store, config, step)
+            run.means[step] = _evaluation_means(store, config, step)
         except Damaged as error:
             run.incomplete[step] = str(error)
-            continue
-        correct = np.array([record.correct for record in records])
-        correct = correct.reshape(config.evaluation.repeats, -1)
-        sizes = dict(zip(("repeats", "questions"), correct.shape, strict=True))
-        run.means[step] = means(records) | pass_at_k(correct) | sizes
     return run
+
+
+def _evaluation_means(store: RunStore, config: Config, step: int) -> Row:
+    """Average the answers of one evaluation; `Damaged`: some are missing or no records."""
+    records = read_evaluation(store, config, step)
+    correct = np.array([record.correct for record in records])
+    correct = correct.reshape(config.evaluation.repeats, -1)
+    repeats, questions = correct.shape
+    sizes = {"repeats": repeats, "questions": questions}
+    return means(records) | pass_at_k(correct) | sizes
 
 
 def _contradictions(store: RunStore, config: Config, identity: dict[str, Any]) -> list[str]:
     """Compare the frozen config and the folder's name with the identity of an unchanged run."""
-    named = store.folder.name.endswith(f"-{fingerprint(identity)}")
-    found = [] if named else ["the folder's name is not the hash of identity.json"]
-    differing = [k for k, v in identity_keys(config).items() if k in identity and identity[k] != v]
-    return found + [f"config.yaml and identity.json differ in {name}" for name in differing]
+    lines = []
+    if not store.folder.name.endswith(f"-{fingerprint(identity)}"):
+        lines.append("the folder's name is not the hash of identity.json")
+    for key, value in identity_keys(config).items():
+        if identity.get(key, value) != value:
+            lines.append(f"config.yaml and identity.json differ in {key}")
+    return lines
 
 
 def pass_at_k(correct: NDArray[np.bool_]) -> dict[str, float]:

@@ -36,25 +36,25 @@ def run_rows(run: Run, series: str, varied: Row, faults: Sequence[Fault]) -> Run
         return RunRows(about)
 
     rows = RunRows(about)
-    faulty = {fault.step for fault in faults}
-    for step in sorted(run.points):
-        if step not in faulty:
-            place = {"step": step, "train_seconds": run.points[step]}
-            rows.evaluations.append(key | place | run.means[step])
+    usable = run.points.keys() - {fault.step for fault in faults}
+    for step in sorted(usable):
+        place = {"step": step, "train_seconds": run.points[step]}
+        rows.evaluations.append(key | place | run.means[step])
     for line in run.lines:
-        numbers = {name: value for name, value in line.items() if isinstance(value, int | float)}
-        rows.steps.append(key | numbers)
+        rows.steps.append(key | _numbers(line))
     return rows
+
+
+def _numbers(line: Row) -> Row:
+    return {name: value for name, value in line.items() if isinstance(value, int | float)}
 
 
 def _about(run: Run, varied: Row) -> Row:
     """Say what the run is, with its values of the keys that vary, and what it ran on at last."""
     config = run.config
     attempt: Row = run.attempts[-1] if run.attempts else {}
-    versions = []
-    for name, version in attempt.get("packages", {}).items():
-        if version:
-            versions.append(f"{name} {version}")
+    packages = attempt.get("packages", {})
+    versions = [f"{name} {version}" for name, version in packages.items() if version]
 
     return {
         "arm": config.arm_name(),
@@ -74,6 +74,7 @@ def _about(run: Run, varied: Row) -> Row:
         "cpu_share": _cpu_share(run),
         "versions": ", ".join(versions),
         "commit": attempt.get("commit"),
+        "started": run.attempts[0].get("started") if run.attempts else None,
         "changes": "; ".join(run.changes),
         "folder": str(run.store.folder),
     }

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,17 @@ from pods.config.schema import Config
 from pods.runs.identity import SOURCES, fingerprint
 
 LABEL_KEYS = ("sampler.rule", "nm.n", "nm.m")  # every series' name contains them anyway
+HIDDEN = {*LABEL_KEYS, *SOURCES.values()}
+"""Keys that a name shows only if curves of one label differ in them."""
 SYSTEM = "system message"  # of the identity: the hash of task.system
+NAMED_BY = {
+    SYSTEM: "task.system",
+    "data": "task.path",
+    "weights": "model.path",
+    "adapter": "model.path",
+    "clock model": "budget.clock_model",
+}
+"""Contents of files in the identity, and the keys of the config that name the files."""
 SEPARATOR = ", "
 LONGEST = 40  # characters of a value
 DIGITS = 8  # of a hash in a name
@@ -30,17 +41,19 @@ class _Curve:
     def label(self) -> str:
         return self.config.series_label()
 
+    def text(self, key: str) -> str:
+        """Return a value of the identity, as text; None if it has no such key."""
+        return str(self.identity.get(key))
+
     def sets(self, key: str) -> bool:
         """Return whether the files of the curve's arm and of its `reproduction` set a key."""
-        name = "task.system" if key == SYSTEM else key
-        return any(setting.startswith(f"{name}=") for setting in self.config.label_settings)
+        start = f"{NAMED_BY.get(key, key)}="
+        return any(setting.startswith(start) for setting in self.config.label_settings)
 
     def implies(self, key: str) -> bool:
         """Return whether the key has the value that those files set."""
-        setting = f"{key}={self.identity.get(key)}"
-        if key == SYSTEM:
-            setting = f"task.system={self.config.task.system}"
-        return setting in self.config.label_settings
+        name = NAMED_BY.get(key, key)
+        return f"{name}={attrgetter(name)(self.config)}" in self.config.label_settings
 
 
 def series_names(runs: Runs) -> list[str]:
@@ -112,19 +125,15 @@ def _shown_keys(curves: Mapping[str, _Curve]) -> dict[str, set[str]]:
     They are the keys that differ and whose values its label does not tell. If several curves have
     one label, they are all keys in which those differ.
     """
-    every = list(curves.values())
-    hidden = {*LABEL_KEYS, *SOURCES.values()}
-    varying = [key for key in _differing(every) if key not in hidden]
-
+    if not curves:
+        return {}
+    all_curves = list(curves.values())
+    varying = _differing(all_curves) - HIDDEN
     shown = {}
     for code, curve in curves.items():
-        same_label = [other for other in every if other.label == curve.label]
-        keys = {key for key in varying if not _is_told(key, curve, every)}
-        keys.update(_differing(same_label))
-        for key, source in SOURCES.items():
-            if not _is_edited(same_label, key, source):
-                keys.discard(source)
-        shown[code] = keys
+        same_label = [other for other in all_curves if other.label == curve.label]
+        implied = {key for key in varying if _is_told(key, curve, all_curves)}
+        shown[code] = (varying - implied) | _differing(same_label) - _unedited_sources(same_label)
     return shown
 
 
@@ -136,25 +145,29 @@ def _is_told(key: str, curve: _Curve, curves: Sequence[_Curve]) -> bool:
     """
     if curve.sets(key):
         return curve.implies(key)
-    values = {str(other.identity.get(key)) for other in curves if not other.implies(key)}
+    values = {other.text(key) for other in curves if not other.implies(key)}
     return len(values) == 1
 
 
-def _is_edited(curves: Sequence[_Curve], key: str, source: str) -> bool:
-    """Return whether there are two sources of one function of a user."""
-    names = {str(curve.identity.get(key)) for curve in curves}
-    versions = {(str(curve.identity.get(key)), curve.identity.get(source)) for curve in curves}
-    return len(versions) > len(names)
+def _unedited_sources(curves: Sequence[_Curve]) -> set[str]:
+    """Return the keys of sources that differ only because the names of their functions do."""
+    unedited = set()
+    for key, source in SOURCES.items():
+        names = {curve.text(key) for curve in curves}
+        versions = {(curve.text(key), curve.text(source)) for curve in curves}
+        if len(versions) == len(names):
+            unedited.add(source)
+    return unedited
 
 
-def _differing(curves: Sequence[_Curve]) -> list[str]:
-    """List the keys that are not equal in all curves."""
-    names = {name for curve in curves for name in curve.identity}
-    keys = []
-    for name in sorted(names):
-        values = {str(curve.identity.get(name)) for curve in curves}
-        if len(values) > 1:
-            keys.append(name)
+def _differing(curves: Sequence[_Curve]) -> set[str]:
+    """Return the keys that are not equal in all curves."""
+    first = curves[0]
+    keys = set()
+    for curve in curves:
+        for key in curve.identity.keys() | first.identity.keys():
+            if curve.text(key) != first.text(key):
+                keys.add(key)
     return keys
 
 

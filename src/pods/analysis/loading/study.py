@@ -21,7 +21,8 @@ class Study:
     runs: pd.DataFrame
     """One row per run: series, seed, run, arm, rule, n, m, the keys that vary, settings (equal in
     runs that differ in nothing but rule, n, m and seed), prompts, complete, machine, versions; not
-    in imported logs cpu_share (CPU seconds per second of training, on a CPU)."""
+    in imported logs cpu_share (CPU seconds per second of training, on a CPU) and started (when
+    the first attempt began, in UTC)."""
     evaluations: pd.DataFrame
     """One row per (run, checkpoint): series, seed, run, step, train_seconds, repeats, questions,
     and shares or means of the answers: accuracy; lenient (correct by the PODS authors' grader; only

@@ -61,13 +61,13 @@ def choose_arms(study: Study, words: Sequence[str]) -> dict[str, list[RunCurve]]
     are fewer than two arms.
     """
     names = _named_arms(study, words)
-    candidates = names or list(study.runs.series.unique())
+    needed: list[str | None] = [study.baseline, *names]
     arms = {}
-    for name in candidates:
+    for name in names or study.runs.series.unique():
         runs = run_curves(study, name)
         if runs:
             arms[name] = runs
-        elif names or name == study.baseline:
+        elif name in needed:
             raise ValueError(f"arm {name!r} has no complete run")
 
     if len(arms) < 2:
@@ -154,17 +154,16 @@ def differences(study: Study) -> pd.DataFrame:
     rows = []
     for series in study.runs.series.unique():
         arm = run_curves(study, series)
-        if series != name and _has_two_values(arm) and _has_two_values(baseline):
+        if series != name and _are_two(arm) and _are_two(baseline):
             contrast = contrast_of(arm, baseline, study.seeded)
             rows += _rows_on_grid(contrast, grid, study.x)
     return pd.DataFrame(rows, columns=columns)
 
 
-def _has_two_values(runs: Sequence[RunCurve]) -> bool:
-    """Whether there are two runs or more, and each of them has a number."""
-    if len(runs) < 2:
-        return False
-    return all(np.isfinite(run.accuracy).any() for run in runs)
+def _are_two(runs: Sequence[RunCurve]) -> bool:
+    """Whether there are two runs or more, each of which has a number."""
+    measured = [np.isfinite(run.accuracy).any() for run in runs]
+    return len(runs) >= 2 and all(measured)
 
 
 def _rows_on_grid(contrast: Contrast, grid: Floats, x: str) -> list[dict[str, object]]:

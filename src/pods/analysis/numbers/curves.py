@@ -105,4 +105,4 @@ def _step_means(steps: pd.DataFrame, metric: str, grid: Floats, x: str) -> Float
 
 def phase_columns(table: pd.DataFrame) -> list[str]:
     """List the columns that hold the seconds of a step's phases."""
-    return [str(column) for column in table.columns if str(column).startswith("seconds/")]
+    return [str(column) for column in table.filter(regex="^seconds/")]

@@ -51,6 +51,11 @@ class Window:
     start: float
     end: float
 
+    @property
+    def outcomes(self) -> list[str]:
+        """The keys of `OUTCOMES` that say something: without a length the mean is the end."""
+        return ["final_accuracy"] if self.end == self.start else list(OUTCOMES)
+
 
 def measure(study: Study) -> str:
     """Return what a text says for accuracy, such as share in the format."""

@@ -53,7 +53,8 @@ def run_table(study: Study) -> pd.DataFrame:
         run, series, seed, arm, rule, n, m, the keys that vary, settings; seconds (the end of the
         shared time; end_steps if x is steps), final_accuracy, mean_accuracy; from the evaluation at
         its end lenient (if graded so), format, both, length, no_answer and timeouts (if there are
-        any), pass@k; steps, seconds_per_step, and mean seconds per step by phase.
+        any), pass@k; steps, seconds_per_step, and mean seconds per step by phase; started (the time
+        in UTC at which the run began to train, if it was recorded).
     """
     names = ["run", "series", "seed", "arm", "rule", "n", "m", *study.varied, "settings"]
     rows = study.runs[names].copy()
@@ -68,7 +69,10 @@ def run_table(study: Study) -> pd.DataFrame:
     last_values["steps"] = last.step
     last_values["seconds_per_step"] = last.train_seconds / last.step.where(last.step > 0)
     phases = study.steps.groupby("run")[phase_columns(study.steps)].mean()
-    return rows.join(last_values, on="run").join(phases, on="run").reset_index(drop=True)
+    rows = rows.join(last_values, on="run").join(phases, on="run")
+    if "started" in study.runs and study.runs.started.notna().any():
+        rows["started"] = study.runs.started
+    return rows.reset_index(drop=True)
 
 
 def _shares(last: pd.DataFrame) -> list[str]:
@@ -181,8 +185,8 @@ def slow_runs(study: Study) -> Iterator[str]:
         which = f"{count} runs (lowest: {100 * slow.cpu_share.min():.0f} %)"
     else:
         names = []
-        for run in slow.itertuples():
-            names.append(f"{run.series} seed {run.seed} ({100 * run.cpu_share:.0f} %)")
+        for series, seed, share in zip(slow.series, slow.seed, slow.cpu_share, strict=True):
+            names.append(f"{series} seed {seed} ({100 * share:.0f} %)")
         which = SEPARATOR.join(names)
     yield (
         f"The CPU was used for less than {100 * LEAST_CPU_SHARE:.0f} % of the training time of "

@@ -55,15 +55,22 @@ def read_rows(config: Config, store: RunStore, first: int = 0, ended: bool = Tru
         seconds[line["step"]] = line["train_seconds"]
 
     for step in evaluated_steps(store):
-        if 2 * step + 1 >= first and step in seconds:
+        is_new = 2 * step + 1 >= first
+        if is_new and step in seconds:
             records = read_evaluation(store, config, step)
             rows.append(evaluation_row(step, seconds[step], records))
 
-    last = math.inf
-    if not ended:
-        newest = max((clock["step"] for clock in clocks(store).values()), default=-1)
-        last = 2 * newest + 1
-    return sorted(row for row in rows if row.position <= last)
+    rows.sort()
+    if ended:
+        return rows
+    return _up_to_newest_checkpoint(store, rows)
+
+
+def _up_to_newest_checkpoint(store: RunStore, rows: Sequence[Row]) -> list[Row]:
+    """Leave out rows that a resume would make again."""
+    steps = [clock["step"] for clock in clocks(store).values()]
+    last = 2 * max(steps, default=-1) + 1
+    return [row for row in rows if row.position <= last]
 
 
 def training_row(line: Mapping[str, Any]) -> Row:
@@ -91,12 +98,15 @@ def metric_name(key: str) -> str:
     >>> [metric_name(key) for key in ("step", "loss", "reward", "cpu_seconds/update")]
     ['step', 'train/loss', 'rollouts/reward', 'time/update_cpu_seconds']
     """
-    unit, _, phase = key.partition("/")
-    if unit in ("seconds", "cpu_seconds") and phase:
-        return f"time/{phase}_{unit}"
     if key in AXIS:
         return key
-    return f"train/{key}" if key in TRAIN else f"rollouts/{key}"
+    if key in TRAIN:
+        return f"train/{key}"
+
+    unit, _, phase = key.partition("/")
+    if phase and unit in ("seconds", "cpu_seconds"):
+        return f"time/{phase}_{unit}"
+    return f"rollouts/{key}"
 
 
 class Description(NamedTuple):

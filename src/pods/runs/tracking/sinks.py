@@ -51,9 +51,12 @@ class Copy:
 
 def longest_wait() -> float:
     """Return the longest of the seconds after which W&B says that it gives up."""
-    names = [name for name in VARIABLES if name.endswith("_TIMEOUT")]
-    given = [os.environ.get(name, VARIABLES[name]) for name in names]
-    return max(float(seconds) for seconds in given if seconds.isdigit())
+    longest = 0.0
+    for name in ("WANDB_INIT_TIMEOUT", "WANDB_FINISH_TIMEOUT"):
+        seconds = os.environ.get(name, VARIABLES[name])
+        if seconds.isdigit():  # else W&B refuses it
+            longest = max(longest, float(seconds))
+    return longest
 
 
 def open_copy(config: Config, store: RunStore, mode: str) -> Copy:
