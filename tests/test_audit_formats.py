@@ -3,6 +3,7 @@
 import gzip
 import json
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -288,6 +289,27 @@ def test_steps_that_a_trainer_gave_and_clocks_that_go_on_stay_as_they_are(tmp_pa
     assert numbers(found.logs[0])["_step"] == [10, 20, 30, 20, 30, 40] and found.notes == []
     wandb_file(tmp_path / "offline-run-20260101_000000-other", [{"acc": 0.5}], "other")
     assert [log.name for log in read(tmp_path).logs] == ["run-abc", "run-other"]
+
+
+def test_a_row_of_a_resumed_run_without_a_time_keeps_the_other_rows(tmp_path):
+    for number, times in enumerate([[5.0, 15.0], [None, 5.0]]):
+        rows = [{"_step": 2 * number + at, "acc": 0.5, "_runtime": time}
+                for at, time in enumerate(times)]  # fmt: skip
+        write_rows(tmp_path / ("a-seed0.jsonl" if number else "a-seed0.jsonl.1"), rows)
+    found = read(tmp_path)
+    assert found.left_out == []
+    assert [row["_runtime"] for row in found.logs[0].rows] == [5.0, 15.0, None, 20.0]
+
+
+def test_thousands_of_runs_by_unusual_names_are_split_in_one_go(tmp_path):
+    """All rows were looked through again for each run, which took 37 s here and now takes 0.1 s."""
+    rows = [{"Approach": "ab"[run % 2], "Init #": run // 2, "step": step, "acc": 0.5}
+            for step in range(5) for run in range(3000)]  # fmt: skip
+    start = time.perf_counter()
+    runs = list(by_run(Log("", tmp_path / "a.csv", rows)))
+    assert time.perf_counter() - start < 10
+    assert [run.name for run in runs[:2]] == ["a 0", "b 0"] and len(runs) == 3000
+    assert runs[3].config == {"method": "b", "seed": "1"} and len(runs[3].rows) == 5
 
 
 def test_nested_values_and_a_damaged_record_of_wandb(tmp_path):

@@ -342,7 +342,7 @@ def test_own_runs_are_read_until_the_first_of_them_ends_and_by_one_grader():
         if lenient is not None:
             known = rows.series.str.startswith("pods") if lenient == "pods" else True
             rows["lenient"] = np.where(known, 0.5, np.nan)
-        own = reproduce.own(GSM8K, made)
+        own = reproduce.from_own_runs(GSM8K, made)
         assert own.grid[-1] == pytest.approx(9) and len(own.grid) == GSM8K.times
         assert own.study.metric == metric
 
