@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from itertools import product
 from pathlib import Path
@@ -210,6 +211,7 @@ def test_what_is_wrong_with_a_run_is_named(tmp_path, fault):
 def test_a_run_that_failed_or_never_began_is_left_out_and_the_command_that_is_named_works(
     tmp_path, capsys
 ):
+    tmp_path = tmp_path / "my runs"  # which a shell takes for two words
     for seed in (0, 1):
         for arm in ("pods", "grpo"):
             write_run(tmp_path, A, f"arm={arm}", f"seed={seed}")
@@ -228,7 +230,7 @@ def test_a_run_that_failed_or_never_began_is_left_out_and_the_command_that_is_na
     missing = load(study, run_folders(study)).missing
     for line, store in zip(missing, (begun, failed), strict=True):
         command = re.search("`pods (.*)` removes it$", line)[1]
-        assert store.folder.is_dir() and main(command.split()) == 0
+        assert store.folder.is_dir() and main(shlex.split(command)) == 0
         assert not store.folder.exists()
     assert load(study, run_folders(study)).missing == []
     for folder in run_folders(study):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -105,8 +106,8 @@ def _model_card(store: RunStore, checkpoint: Path, adapter: bool) -> str:
     elif merged:
         weights += f", with {adapters} merged into them"
 
-    run = f"{config.study} {config.arm_name()} {store.folder.name}"
-    command = f"pods export '{run}' FOLDER --step {step}"
+    run = shlex.quote(f"{config.study} {config.arm_name()} {store.folder.name}")
+    command = f"pods export {run} FOLDER --step {step}"
     return CARD.format(
         library="peft" if adapter else "transformers",
         base=base,

@@ -1,5 +1,6 @@
 """`pods fetch`: weights of a small language model, or of a GGUF, as a folder for `model.path`."""
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def run(options: Namespace) -> None:
         folder = models / f"{file.stem}-{sha256(file)[:8]}"  # two files may have one name
         if not folder.is_dir():
             _convert(file, folder)
-        use = f"model.path={folder}"
+        use = shlex.quote(f"model.path={folder}")
     print(f"{options.what}: {folder} (`{use}` loads it)")
 
 

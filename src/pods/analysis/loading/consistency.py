@@ -1,5 +1,6 @@
 """Check that runs are comparable: equal budget, evaluation, machine, versions, data and clock."""
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def _sides(values: Mapping[str, list[str]], folders: Mapping[str, Path]) -> str:
 
     text = " | ".join(sides)
     if len(odd) == 1 and len(folders) > 2:
-        text += f"; `pods clean {folders[odd.pop()]} --yes` removes it"
+        text += f"; `pods clean {shlex.quote(str(folders[odd.pop()]))} --yes` removes it"
     return text
 
 

@@ -1,6 +1,7 @@
 """Load a study from its run folders, or from imported logs, and check it."""
 
 import itertools
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -128,7 +129,7 @@ def _named(runs: Sequence[Run]) -> list[_NamedRun]:
 def _why_set_aside(run: Run) -> str:
     """Say why a run is left out, and which commands change that."""
     label = _label(run.config.series_label(), run)
-    remove = f"`pods clean {run.store.folder} --yes` removes it"
+    remove = f"`pods clean {shlex.quote(str(run.store.folder))} --yes` removes it"
     if run.state == "failed":
         return f"{label} failed: its command with retry=failed runs it again, {remove}"
     return f"{label} never began: its command runs it, {remove}"
@@ -196,7 +197,8 @@ def _how_to_remove_odd_one(runs: Sequence[_NamedRun]) -> list[str]:
     alone = [named for named in runs if counts[named.series] == 1]
     if len(alone) != 1 or len(runs) < 3:
         return []
-    return [f"one run is alone: `pods clean {alone[0].folder} --yes` removes it"]
+    folder = shlex.quote(str(alone[0].folder))
+    return [f"one run is alone: `pods clean {folder} --yes` removes it"]
 
 
 def _study(folder: Path, opened: _Opened, checked: _Checked) -> Study:
