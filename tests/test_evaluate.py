@@ -198,12 +198,12 @@ def test_an_evaluation_appears_whole_and_is_on_the_disk_before(copied, monkeypat
             events.append(("renamed", inode))
 
     def chunk(*arguments, **named):
-        for answers in evaluate(*arguments, **named):
+        for answers in complete(*arguments, **named):
             seen.append(evaluated_steps(copied))
             yield answers
 
-    evaluate = trainer.evaluate
-    monkeypatch.setattr(trainer, "evaluate", chunk)
+    complete = trainer.complete
+    monkeypatch.setattr(trainer, "complete", chunk)
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", replace)
     assert job.execute(copied.folder) == DONE
