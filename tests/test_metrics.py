@@ -4,10 +4,11 @@ import csv
 import json
 import math
 from dataclasses import fields, replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from compose import ROOT
+from compose import ROOT, composed
 
 from pods.method.prompt_selection import ChosenPrompts, Greso, Uniform
 from pods.policy.update_stats import UpdateStats
@@ -15,6 +16,7 @@ from pods.runs.evaluations import EvaluationRecord
 from pods.training.clock import StepSeconds
 from pods.training.metrics import metrics, rollout_rows
 from pods.training.step import RunState, Sample, SelectedGroup, Step
+from pods.training.trainer import Trainer
 from pods.types import Grade, Group, Parts, Problem, Rollout
 
 SECONDS = {"generate": 2.0, "reward": 0.25, "select": 0.125, "update": 1.0, "sync": 0.5}
@@ -201,3 +203,14 @@ def test_the_rows_for_a_replay_have_all_that_an_update_needs_even_if_it_is_not_f
         "advantage": "-inf", "prompt_ids": (1, 2), "completion_ids": (3,) * 8,
         "logprobs": [-0.5, "nan", *[-0.5] * 6]}  # fmt: skip
     assert rows[0]["advantage"] == "inf" and rows[0]["logprobs"] == [-0.5] * 3
+
+
+@pytest.mark.parametrize(("every", "saved"), [
+    ("null", []),
+    ("9", [1]),
+    ("3", [1, 3, 6]),
+    ("1", [1, 2, 3, 4, 5, 6]),
+])  # fmt: skip
+def test_rollouts_are_saved_of_the_first_step_and_of_every_so_many(every, saved):
+    trainer = Mock(config=composed(f"rollouts_every_steps={every}"))
+    assert [step for step in range(1, 7) if Trainer.saves_rollouts(trainer, step)] == saved

@@ -13,6 +13,7 @@ from pods.method.keep import informative, next_batch
 from pods.method.prompt_order import Outcome, PromptOrder
 from pods.method.prompt_selection import Greso, Mopps, Uniform, adjust_p, start
 from pods.method.rules import random
+from pods.seeding import derive
 from pods.training.metrics import metrics, rollout_rows
 from pods.types import Grade, Grader, Parts
 
@@ -84,6 +85,19 @@ def test_a_trace_of_greso_by_hand(monkeypatch):
         assert selector.streaks == streaks
         assert (selector.p_easy, selector.p_hard) == pytest.approx((p_easy, p_hard))
     assert selector.position == 22 + sum(row[1] for row in GRESO)
+
+
+def test_greso_counts_groups_over_the_steps_until_it_adjusts(monkeypatch):
+    """Of four groups two are hard, which are too many, and one is easy."""
+    for name, value in (("TARGET_EASY", 0.5), ("TARGET_HARD", 0.5), ("ADJUST_AFTER", 4)):
+        monkeypatch.setattr(prompt_selection, name, value)
+    order = Scripted(4)
+    first = Greso(p_easy=0.5, p_hard=0.5, position=6).observe(order, [easy(0), hard(1)])
+    assert (first.groups, first.easy, first.hard) == (2, 1, 1)
+    assert (first.p_easy, first.p_hard) == (0.5, 0.5)
+    second = first.observe(order, [mixed(2), hard(3)])
+    assert (second.groups, second.easy, second.hard) == (0, 0, 0)
+    assert (second.p_easy, second.p_hard) == pytest.approx((0.51, 0.49))
 
 
 def test_gresos_chance_to_pass_over():
@@ -236,6 +250,14 @@ def test_what_was_passed_over_in_all_samplings_of_a_step_is_counted(in_order, mo
     step = take_step(made, 1, Greso(p_easy=0.5, p_hard=0.5, streaks=streaks))
     assert [group.problem_index for group in step.groups] == [4, 4]
     assert [*map(metrics(step).get, keys)] == [2, 8, 8 * 4]
+
+
+def test_the_seeds_of_a_step_go_on_from_sampling_to_sampling():
+    made, _ = loop(*RESAMPLED, "nm.groups=2", "group_filter.max_batches=4")
+    barren = replace(made, prompts=[(1,)] * 5)  # so that it samples four times
+    take_step(barren, 1, Uniform())
+    seeds = [seed for call in made.engine.calls for seed in call[3]]
+    assert seeds == [derive(0, "rollouts", 1, group) for group in range(4 * 2)]
 
 
 def test_the_rules_draws_differ_between_the_samplings_of_a_step():

@@ -7,7 +7,7 @@ import pytest
 from compose import composed
 from fake_loop import TASK, FakeEngine, grade, loop, steps_of, take_step
 
-from pods.method.prompt_order import PromptOrder
+from pods.method.prompt_order import Outcome, PromptOrder
 from pods.method.prompt_selection import Uniform, start
 from pods.method.rules import across_groups, random
 from pods.policy.update_stats import UpdateStats
@@ -16,8 +16,8 @@ from pods.training import schedule
 from pods.training.evaluate import evaluate
 from pods.training.metrics import metrics, rollout_rows
 from pods.training.resume import read_state, write_state
-from pods.training.step import choose_trained
-from pods.types import Grader, Sampling
+from pods.training.step import SelectedGroup, choose_trained, outcome
+from pods.types import Grader, Group, Sampling
 
 TICKS = 16 / 32  # each reading of the clock is 1/32 s on, which binary fractions hold exactly
 
@@ -185,6 +185,20 @@ def test_the_gap_is_measured_on_four_rollouts_or_on_one_for_each_process():
     assert step.sample.gap == 6
 
 
+@pytest.mark.parametrize(("rewards", "right", "equal"), [
+    ([0.0, 0.0], [False, False], True),
+    ([0.0, 0.25], [False, False], False),  # none is right, but their form differs
+    ([1.0, 1.0], [True, True], True),
+    ([1.0, 1.25], [True, True], False),
+    ([0.5, 0.5], [True, False], True),
+])  # fmt: skip
+def test_the_outcome_of_a_prompt_has_right_answers_and_equal_rewards_apart(rewards, right, equal):
+    group = Group(np.array(rewards), np.array(right), np.ones(2, np.int64))
+    graded = SelectedGroup(problem_index=3, problem=TASK.train[3], grades=[], group=group)
+    expected = Outcome(problem=3, right=2 * sum(right), rollouts=4, zero_variance=equal)
+    assert outcome([graded, graded]) == expected
+
+
 def test_a_group_of_which_a_rule_across_groups_keeps_nothing_has_no_advantages():
     @across_groups
     def only_the_first(groups, m, rng):
@@ -229,9 +243,13 @@ def test_slow_grading_begins_with_each_completion_and_nothing_is_lost():
     [(prompts, *_)] = made.engine.calls
     assert [gold for _, gold in asked] == [str(i) for (i,) in prompts for _ in range(4)]
     begun.clear(), asked.clear()
-    config = composed("evaluation.repeats=2", "engine.max_rows=3")
+    config = composed("evaluation.repeats=2", "engine.max_rows=3", "sampling.top_k=7")
     prompts = [(i,) for i in range(5)]
-    records = [r for rows in evaluate(config, task, prompts, FakeEngine(), 1, 0) for r, _ in rows]
+    engine = FakeEngine()
+    records = [r for rows in evaluate(config, task, prompts, engine, 1, 0) for r, _ in rows]
+    limit = config.sampling.max_completion_tokens
+    sampling = Sampling(config.evaluation.temperature, limit, top_k=7)
+    assert all(call[2] == sampling for call in engine.calls)
     assert begun == asked and len(records) == 10
     assert [gold for _, gold in asked] == [str(i) for (i,) in prompts] * 2
     assert records[0].lenient is None and records[0].verdict in ("right", "wrong")
