@@ -4,8 +4,9 @@ pods run                                                     one run; python src
 pods run -m sampler=max_variance,random 'seed=range(8)'      a sweep (quote the range)
 pods run experiment=quickstart                               a study
 
-One run is executed in this process. With `-m`, Hydra composes a config for each job and hands all
-of them to the launcher that `conf/launch/` names (`hydra_plugins/pods_launchers/launcher.py`).
+One run is executed in this process, or by several that it starts (`hardware.processes`). With `-m`,
+Hydra composes a config for each job and hands all of them to the launcher that `conf/launch/` names
+(`hydra_plugins/pods_launchers/launcher.py`).
 """
 
 import os

@@ -20,7 +20,7 @@ from pods.system.signals import SIGNALS
 Main = Callable[[Sequence[str]], int]  # takes the arguments of a program and returns its exit code
 LIBRARIES = ("hydra", "pods.launch.sweep", "pods.launch.dry_run", "pods.training.build",
              "pods.training.preflight")  # fmt: skip
-"""What a job imports, after what `run.py` does: multiprocessing imports a sweep's script again."""
+"""What a job imports beyond `run.py`, which multiprocessing imports in the server by itself."""
 TRACKER = "wandb.apis.public"  # most of what `wandb.init` needs
 
 

@@ -1,8 +1,8 @@
 """A run on several processes, each of which executes `pods.launch.job`.
 
 On one machine torch's elastic agent (`torch.distributed.run`) starts and watches them; on several
-machines, Ray (`ray_backend.py`) or the user's own `torchrun` on each. They execute the same
-program, and rank 0 alone writes into the run's folder (`pods.training.trainer`).
+machines, Ray (`ray_backend.py`) or the user's own `torchrun` on each. From `build_trainer` on they
+execute the same program, and rank 0 alone writes into the run's folder (`pods.training.trainer`).
 """
 
 import logging
@@ -103,7 +103,7 @@ def end(store: RunStore, codes: Mapping[int, int]) -> int:
 
 
 def as_started(config: Config) -> Config:
-    """Return the config for the number of processes that were started."""
+    """Return the config for the number of processes that were started, by a user's torchrun too."""
     return config.on(int(os.environ["WORLD_SIZE"]))
 
 

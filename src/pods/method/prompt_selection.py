@@ -32,7 +32,7 @@ ADJUST_AFTER = 64  # groups between adjustments; a step of GRESO's scripts has 3
 class Uniform:
     """Takes every problem once per epoch, or those that a user-defined function chooses."""
 
-    position: int = 0
+    position: int = 0  # in the order of problems, `PromptOrder`: of the next one
     seen: Mapping[str, Sequence[int]] | None = None
     """Rollouts and right ones of each problem sampled so far; None if no function asks."""
     function: str | None = None

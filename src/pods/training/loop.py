@@ -1,9 +1,10 @@
 """The training loop: sample from the policy, grade, select, update. The caller writes files.
 
-`collect` and `learn` are the two halves of a step. `schedule.py` puts them in order. All processes
-of a run execute this. The main one grades and selects, and the training clock is its clock.
+`collect`, `observe` and `learn` are the parts of a step; `schedule.py` puts them in order. All
+processes of a run execute this. The main one grades and selects, and the clock is its clock.
 
-Shapes: n = rollouts per group, m = rollouts kept.
+Shapes: n = rollouts per group, m = rollouts kept of them. A prompt has `nm.groups` groups, by
+default one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,14 +46,14 @@ class TrainingLoop:
     task: Task
     prompts: Sequence[Prompt]  # token ids of each problem of the train pool
     engine: Engine
-    rule: Rule | RuleAcross
+    rule: Rule | RuleAcross  # of one group, or across all groups of a step
     update: Callable[[list[Rollout], NDArray[np.float64], list[int], int], UpdateStats]
-    """`update(rollouts, advantages, sizes, step)` applies a step's optimizer updates to groups of
-    these sizes."""
+    """`update(rollouts, advantages, sizes, step)` makes a step's optimizer updates. The groups have
+    these sizes, and stay whole in minibatches. The step decides the learning rate."""
     clock: TrainClock
     gap: Callable[[list[Rollout]], float] | None = None
-    """`gap(rollouts)` measures `Sample.gap` on rollouts that were just drawn; None: it is not asked
-    for."""
+    """`gap(rollouts)` measures how far log-probs of engine and policy differ, for `schedule.py`
+    under a lag; None: it is not asked for."""
     process_group: ProcessGroup = SINGLE_PROCESS
 
     @property
@@ -76,7 +77,7 @@ class TrainingLoop:
         group_filter = self.config.group_filter
         size = self.config.prompts_per_step
         if group_filter.resamples and group_filter.batch is not None:
-            size = group_filter.batch
+            size = group_filter.batch  # prompts of each sampling
 
         sample = Sample(prompts=[], selector=selector)
         while size > 0:
@@ -89,16 +90,18 @@ class TrainingLoop:
     def add_batch(self, number: int, sample: Sample, size: int) -> Sample:
         """Choose `size` prompts; generate, grade and select for each of their groups."""
         per_prompt = self.config.nm.groups
-        first_group = len(sample.prompts) * per_prompt
+        first_group = len(sample.prompts) * per_prompt  # its number in the step, for its seeds
 
         with self.clock.phase("select"):
             chosen, selector = sample.selector.choose(self.order, size)
         problems = [index for index in chosen.problems for _ in range(per_prompt)]
         rollouts = self.generate(number, first_group, problems)
         # graders have time limits and rules are anybody's code: two processes might differ
-        groups, nonfinite = self.process_group.on_main(
-            self.grade_and_select, number, first_group, problems, rollouts
-        )
+        graded = self.grade(problems, rollouts) if self.process_group.is_main else []
+        with self.clock.phase("select"):
+            groups, nonfinite = self.process_group.on_main(
+                self.select_groups, number, first_group, graded
+            )
 
         prompts = [groups[i : i + per_prompt] for i in range(0, len(groups), per_prompt)]
         return Sample(
@@ -130,24 +133,6 @@ class TrainingLoop:
         with self.clock.phase("generate"):
             return self.engine.generate(request, self.task.train_grader.on_completion(asked))
 
-    def grade_and_select(
-        self,
-        number: int,
-        first_group: int,
-        problems: Sequence[int],
-        rollouts: Sequence[Sequence[Rollout]],
-    ) -> tuple[list[SelectedGroup], str | None]:
-        """Grade each group, and keep m of its rollouts unless a value is NaN or infinite: which."""
-        groups = self.grade(problems, rollouts)
-        nonfinite = describe_nonfinite(groups)
-        if nonfinite is None:
-            with self.clock.phase("select"):
-                groups = [
-                    select(self.config, self.rule, number, index, group)
-                    for index, group in enumerate(groups, first_group)
-                ]
-        return groups, nonfinite
-
     def grade(
         self, problems: Sequence[int], rollouts: Sequence[Sequence[Rollout]]
     ) -> list[SelectedGroup]:
@@ -170,6 +155,24 @@ class TrainingLoop:
 
         return groups
 
+    def select_groups(
+        self, number: int, first_group: int, graded: Sequence[SelectedGroup]
+    ) -> tuple[list[SelectedGroup], str | None]:
+        """Keep m rollouts of each group, the first of which is number `first_group` of the step.
+
+        Returns:
+            The groups, and the reward or log-prob that is NaN or infinite, if there is one; then
+            nothing is kept.
+        """
+        nonfinite = describe_nonfinite(graded)
+        if nonfinite is not None:
+            return list(graded), nonfinite
+        groups = [
+            select(self.config, self.rule, number, index, group)
+            for index, group in enumerate(graded, first_group)
+        ]
+        return groups, None
+
     def further_prompts(self, sample: Sample, before: int) -> int:
         """Return how many prompts to sample next: 0 unless a group filter resamples.
 
@@ -187,7 +190,10 @@ class TrainingLoop:
         return next_batch(group_filter, wanted, have, len(latest), sum(latest))
 
     def observe(self, selector: Selector, sample: Sample) -> Selector:
-        """Tell prompt selection how the sampled prompts were solved."""
+        """Tell prompt selection how the sampled prompts were solved.
+
+        Under a lag `selector` has chosen later prompts since; it is newer than the sample's.
+        """
         if sample.nonfinite is not None:
             return selector
         with self.clock.phase("select"):
@@ -239,5 +245,5 @@ class TrainingLoop:
         sizes = [len(group.kept) for group in trained]
         try:
             return self.update(rollouts, advantages, sizes, number), None
-        except FloatingPointError as error:
+        except FloatingPointError as error:  # on all processes: the sums of all are checked
             return None, str(error)

@@ -92,7 +92,7 @@ def describe_nonfinite(groups: Sequence[SelectedGroup]) -> str | None:
 def select(
     config: Config, rule: Rule | RuleAcross, number: int, index: int, graded: SelectedGroup
 ) -> SelectedGroup:
-    """Keep m of the n rollouts of the `index`-th group of step `number`.
+    """Keep m of the n rollouts of the `index`-th group of step `number`, and ask the group filter.
 
     A rule across groups keeps its m later, in `choose_trained`.
     """
