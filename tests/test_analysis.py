@@ -179,6 +179,16 @@ def test_what_varies_is_a_column_of_every_run():
     assert [of["prompts.selector"] for of in found] == ["uniform", "mopps", "uniform"]
 
 
+def test_what_the_command_line_sets_is_no_label_setting(tmp_path):
+    own = tmp_path / "own.txt"
+    own.write_text("Answer.")
+    words = ["task=gsm8k", "model=qwen2_5_3b", "reproduction=faithful", "dry_run=true"]
+    as_filed = validate(compose(words)).label_settings
+    with_own = validate(compose([*words, f"task.system={own}"])).label_settings
+    assert any(setting.startswith("task.system=") for setting in as_filed)
+    assert with_own == as_filed
+
+
 def test_label_settings_are_what_hydra_composes():
     def check(arm):
         config = validate(compose([f"arm={arm}"]))

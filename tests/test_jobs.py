@@ -71,7 +71,7 @@ def test_a_sweeper_such_as_optunas_is_given_the_accuracies(tmp_path, monkeypatch
     ("update.lr=3e-7", "update.betas=[0.5,0.6]", "model.lora={r: 8, alpha: 9}"), ("++seed=4",),
     ("study=other", "model.name='${study}'", "engine.lag=1", "budget.train_seconds=null",
      "budget.max_steps=9"),
-    ("task=gsm8k", "reproduction=faithful", "model=qwen2_5_3b"),
+    ("task=gsm8k", "reproduction=faithful", "model=qwen2_5_3b"), ("nm.n=48", "nm={n: 32, m: 8}"),
 ])  # fmt: skip
 def test_a_job_of_a_sweep_has_the_config_that_hydra_composes(words):
     """Jobs share what their choices of options give; each has its own values."""

@@ -356,7 +356,8 @@ def test_a_full_disk_leaves_files_as_they_were(tmp_path):
 def test_everything_that_a_killed_process_left_is_found(tmp_path):
     run = store(tmp_path)
     left = ["status.json.tmp12", "rollouts/a.gz.tmp12", "checkpoints/b/MANIFEST.json.tmp12",
-            "checkpoints/c.trash", "checkpoints/d.tmp", "evaluations/g.tmp12",
+            "checkpoints/c.trash", "checkpoints/b/policy.trash",
+            "checkpoints/d.tmp", "evaluations/g.tmp12",
             "attempts/001/phases.json.tmp12"]  # fmt: skip
     written = [
         "evaluations/step-000001.jsonl",
@@ -369,7 +370,7 @@ def test_everything_that_a_killed_process_left_is_found(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("12345")
     assert sorted(abandoned_paths(run)) == sorted(run.folder / name for name in left)
-    assert size(run.checkpoints) == 4 * 5 and size(run.checkpoints / "c.trash") == 5
+    assert size(run.checkpoints) == 5 * 5 and size(run.checkpoints / "c.trash") == 5
 
 
 def test_rolling_back_discards_what_came_after(tmp_path):

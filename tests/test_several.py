@@ -9,14 +9,17 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import psutil
 import pytest
 from compose import composed
+from fake_loop import loop, steps_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from running import (
@@ -33,13 +36,17 @@ from running import (
 from safetensors.torch import load_file
 
 from pods.launch import several
+from pods.method.prompt_selection import Uniform
 from pods.policy.packing import split_among_processes
 from pods.policy.process_group import ProcessGroup
 from pods.runs.attempts import environments
 from pods.runs.freeze import freeze
 from pods.runs.history import newest_checkpoint
 from pods.runs.store import OPTIMIZER, RunStore
+from pods.runs.tracking.tracker import Tracker
 from pods.system.signals import Preempted, Stop
+from pods.training.build import build_trainer
+from pods.training.clock import TrainClock
 from pods.types import Rollout
 
 OFF_POLICY = ("update.epochs=2", "update.minibatches=2", "update.kl_beta=0.1")
@@ -385,3 +392,52 @@ def test_a_job_that_is_killed_leaves_no_process_that_hangs(tmp_path, monkeypatch
     process.kill()
     assert not psutil.wait_procs(all_of_them.values(), timeout=20)[1]
     assert not RunStore(run_folder(tmp_path)).is_held()
+
+
+@pytest.mark.parametrize(("recorded", "codes", "code", "error"), [
+    ({"state": "done", "exit_code": 0}, {}, 0, None),
+    ({"state": "done", "exit_code": 0}, {0: -9, 1: -9}, 0, None),  # its end was recorded before
+    ({"state": "failed", "exit_code": 1, "error": "ValueError"}, {0: 1, 1: -15}, 1, "ValueError"),
+    ({"state": "failed", "exit_code": 1, "error": "ValueError"}, {0: -9, 1: 1}, 1, "ValueError"),
+    ({"state": "preempted", "exit_code": 75}, {0: 75, 1: 75}, 75, None),
+    ({"state": "preempted", "exit_code": 75}, {0: 75, 1: 1}, 1, "process 1 failed before it could"),
+    ({"state": "pending"}, {0: -15, 2: 1}, 1, "process 2 failed before it could join"),
+    ({"state": "running"}, {0: -9, 1: 1}, 75, "a process of the run died"),
+])  # fmt: skip
+def test_the_end_of_a_run_is_what_rank_0_recorded_or_what_is_known_of_the_others(
+    recorded, codes, code, error, tmp_path
+):
+    store = freeze(composed(f"runs_dir={tmp_path}"))
+    store.set_status(**recorded)
+    assert several.end(store, codes) == code
+    assert (store.status().get("error") or "").startswith(error or "")
+    assert bool(store.status().get("error")) == (error is not None)
+    several.forget_end(store)
+    assert store.status()["error"] is None and store.status()["exit_code"] is None
+
+
+class Others(ProcessGroup):
+    """A group of two processes, whose other one has read other problems."""
+
+    size = 2
+    asked: ClassVar[list[str]] = []
+
+    def on_main(self, function, *arguments):
+        self.asked.append(function.__name__)
+        return function(*arguments)
+
+    def all_values(self, value):
+        return [value, {"train": "others"}]
+
+
+def test_processes_that_read_different_problems_are_an_error():
+    config = composed("hardware.processes=2", "dry_run=true")
+    with pytest.raises(ValueError, match=r"hardware\.processes=2: the processes have read diff"):
+        build_trainer(config, None, None, Tracker(), Stop(), TrainClock(), lambda: None, Others())
+
+
+def test_what_users_functions_decide_is_decided_on_the_main_process_alone():
+    made, _ = loop("budget.max_steps=1")
+    Others.asked.clear()
+    list(steps_of(replace(made, process_group=Others()), 0, Uniform()))
+    assert Others.asked == ["choose", "select_groups", "choose_trained"]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
+from unittest.mock import Mock, patch
 
 import pytest
 from compose import composed
@@ -40,7 +40,7 @@ def environment(tmp_path, monkeypatch):
     for key in [key for key in os.environ if key.startswith("WANDB")]:
         monkeypatch.delenv(key)
     own = {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none"), "WANDB_FINISH_TIMEOUT": "1"}
-    with mock.patch.dict(os.environ, own):
+    with patch.dict(os.environ, own):
         yield
         if "wandb" in sys.modules:
             sys.modules["wandb"].teardown()
@@ -497,3 +497,15 @@ def test_a_service_that_hangs_neither_stops_nor_slows_a_run(tmp_path):
     assert code == 0 and time.monotonic() - started < 45  # 10 s, and the imports
     assert "the tracker is off for this run (it has not answered for 10 s)" in printed[0]
     assert printed[1:] == ["the run goes on"]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), RuntimeError("no project"), KeyboardInterrupt()])
+def test_a_tracker_that_fails_in_any_way_is_turned_off(error, capsys):
+    tracker = Tracker()
+    tracker.copy = Mock()
+    tracker.copy.send.side_effect = error
+    tracker.update(now=True)
+    assert tracker.copy is None
+    assert "the tracker is off for this run" in capsys.readouterr().out
+    tracker.update(now=True)
+    tracker.finish()

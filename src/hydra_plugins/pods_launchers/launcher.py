@@ -167,7 +167,10 @@ class SweepLauncher(Launcher):
         """Compose and check a job; jobs that choose the same options, as seeds do, share a part."""
         loader = self.context.config_loader
         parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
-        chosen = [word for word in parsed if loader.get_group_options(word.key_or_group)]
+        chosen = []
+        for word in parsed:
+            if loader.get_group_options(word.key_or_group) and not isinstance(word.value(), dict):
+                chosen.append(word)
         values = [word for word in parsed if word not in chosen]
 
         words = tuple(str(word.input_line) for word in chosen)

@@ -29,9 +29,16 @@ def label_settings(composed: DictConfig, runtime: DictConfig) -> list[str]:
     lines = []
     for key, value in sorted(settings.items()):
         is_reference = isinstance(value, str) and "${" in value
-        shown = OmegaConf.select(composed, key) if is_reference else value
+        shown = _resolved(composed, key, value) if is_reference else value
         lines.append(f"{key}={shown}")
     return lines
+
+
+def _resolved(composed: DictConfig, key: str, reference: str) -> Any:
+    """Return what a file's `${...}` gives in the config, whatever the command line has set."""
+    if "${." in reference:  # relative to its own group
+        return OmegaConf.select(composed, key)
+    return OmegaConf.create({"value": reference}, parent=composed).value
 
 
 def _files(runtime: DictConfig) -> ConfigRepository:

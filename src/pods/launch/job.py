@@ -134,6 +134,7 @@ class _Execution:
         """Load and train, record how it ended, and return the exit code."""
         started = False
         code = DONE
+        error: str | None = None
         try:
             with self.clock.meter.phase("start"), stop.while_loading():  # nothing is half-written
                 trainer = self.build(config, lock, stop)
@@ -148,10 +149,9 @@ class _Execution:
             started = True
             with closing(trainer.progress):
                 trainer.run()
-            state, error = "done", None
+            state = "done"
         except Preempted:
-            state, code, error = "preempted", AGAIN, None
-            print("stopped on request; the same command resumes", file=sys.stderr)
+            state, code, error = self.stopped()
         except (Exception, SystemExit) as problem:  # a user's rule may call sys.exit
             state, code, error = self.classify(problem, started)
 
@@ -160,6 +160,18 @@ class _Execution:
         with suppress(OSError):
             self.report()
         return code
+
+    def stopped(self) -> tuple[str, int, str | None]:
+        """Return the run's state, the exit code and an error, which is printed, after a stop.
+
+        The launcher also asks this process to stop if another one of the run has failed.
+        """
+        note = None if self.group is None else self.group.read_note()
+        if note is not None:
+            print_error(note[2])
+            return note
+        print("stopped on request; the same command resumes", file=sys.stderr)
+        return "preempted", AGAIN, None
 
     def classify(self, problem: BaseException, started: bool) -> tuple[str, int, str]:
         """Return the run's state, the exit code and the error as text, which is printed.

@@ -27,7 +27,7 @@ from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.launch.backend import REFRESH_SECONDS, Backend, Job
 from pods.launch.live_table import LiveTable
-from pods.launch.several import end
+from pods.launch.several import end, forget_end
 from pods.launch.subprocesses import (
     job_on_cluster,
     record_end,
@@ -138,6 +138,7 @@ def execute_together(folder: str, cwd: str, group: PlacementGroup) -> None:
 def _start_ranks(job: Job, cwd: str, group: PlacementGroup) -> list[ray.ObjectRef]:
     """Start a task for each process of a run; rank 0 is on this machine."""
     hardware = job.config.hardware
+    forget_end(job.store)
     folder = str(job.store.folder)
     attempt = new_attempt(job.store).absolute()
     shared = {  # as torchrun sets them

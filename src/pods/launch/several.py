@@ -22,7 +22,7 @@ from pods.launch.failures import classify
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system import machine
-from pods.system.errors import AGAIN, DONE, RESUME
+from pods.system.errors import AGAIN, DONE, FAILED, RESUME
 from pods.system.signals import SIGNALS, PeerLost, Preempted, Stop, stop_on_signals
 from pods.system.watchdog import watchdog
 from pods.training.clock import TrainClock
@@ -33,6 +33,7 @@ STOP_SECONDS = 600  # from a request to stop to the end by force: time for a lar
 
 def start(store: RunStore, attempt: Path) -> int:
     """Start a run's processes on this machine, wait until they end, and return the exit code."""
+    forget_end(store)
     with stop_on_signals() as stop, TemporaryDirectory(prefix="pods-") as folder:
         try:
             with stop.while_loading():  # until the agent passes signals on
@@ -95,11 +96,21 @@ def end(store: RunStore, codes: Mapping[int, int]) -> int:
     if status["state"] == "running" and not store.is_held():
         store.set_status(state="preempted", error="a process of the run died")
         print(RESUME, file=sys.stderr)
+        return AGAIN
 
     recorded = status.get("exit_code")
-    if codes.get(0, DONE) < 0 or recorded is None:
-        return AGAIN
-    return int(recorded)
+    for rank, code in sorted(codes.items()):
+        if rank > 0 and code == FAILED and recorded in (AGAIN, None) and not status.get("error"):
+            why = f"process {rank} failed before it could join the others; its console says why"
+            store.set_status(error=why, exit_code=FAILED)
+            return FAILED
+    return AGAIN if recorded is None else int(recorded)
+
+
+def forget_end(store: RunStore) -> None:
+    """Forget how the last attempt ended, so that the next one's end is not taken for it."""
+    if not store.is_held():
+        store.set_status(error=None, exit_code=None)
 
 
 def as_started(config: Config) -> Config:

@@ -40,6 +40,7 @@ class JobProcess:
     hangs.
     """
     kill_reason: str | None = None  # why this process killed the job, if it did
+    records: bool = True  # its end is that of the run: false of other ranks than 0
 
 
 def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> JobProcess:
@@ -66,7 +67,8 @@ def start_rank(job: Job, attempt: Path, variables: dict[str, str]) -> JobProcess
     console = attempt / f"console.{variables['RANK']}.log"
     environment = _environment(job.config, ()) | variables
     arguments = [str(job.store.folder), str(attempt)]
-    return JobProcess(job, _start_python(arguments, environment, console), ())
+    process = _start_python(arguments, environment, console)
+    return JobProcess(job, process, (), records=variables["RANK"] == "0")
 
 
 def _start_python(
@@ -161,8 +163,9 @@ def finish(ended: JobProcess) -> str:
     """Record how a job ended if it could not do so itself, and return its line for the screen."""
     code = ended.process.wait()
     cause = ended.kill_reason or cause_of_death(code)
-    with suppress(OSError):  # on a full disk the released lock tells that the run has ended
-        record_end(ended.job.store, cause, code)
+    if ended.records:
+        with suppress(OSError):  # on a full disk the released lock tells that the run has ended
+            record_end(ended.job.store, cause, code)
     return status_line(ended.job, time.monotonic() - ended.started)
 
 

@@ -20,6 +20,7 @@ ABANDONED = (  # what lies in a folder before that folder
     "wandb.trash",
     "rollouts/*.tmp[0-9]*",
     "checkpoints/*/*.tmp[0-9]*",
+    "checkpoints/*/*.trash",
     "checkpoints/*.trash",
     "checkpoints/*.tmp",
     "evaluations/*.tmp[0-9]*",

@@ -53,6 +53,11 @@ def build_trainer(
         ValueError: weights or data are missing, malformed or others, or memory is too small.
     """
     data = load_data(config, stop.check)
+    if any(facts != data.facts for facts in process_group.all_values(data.facts)):
+        raise ValueError(
+            f"hardware.processes={config.hardware.processes}: the processes have read different "
+            f"problems; task={config.task.name} must give each of them the same"
+        )
     process_group.on_main(check_data, store, data.facts, config.retry == "changed")
     worker = build_worker(config, data, stop.check, process_group)
     set_up_clock(clock, config)

@@ -106,10 +106,11 @@ def graded(grader: Grader, completed: Completed) -> Answer:
     """Grade an answer."""
     rollout = completed.rollout
     gold = completed.problem.gold
-    grade = grader.grade(completed.problem.opened + rollout.text, gold)
+    text = completed.problem.opened + rollout.text
+    grade = grader.grade(text, gold)
     lenient = None
     if grader.lenient is not None:
-        lenient = grader.lenient(rollout.text, gold)
+        lenient = grader.lenient(text, gold)
     record = EvaluationRecord(
         repeat=completed.asked.repeat,
         question=completed.problem.id,

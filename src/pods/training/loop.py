@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.method.keep import next_batch
-from pods.method.prompt_order import PromptOrder
+from pods.method.prompt_order import ChosenPrompts, PromptOrder
 from pods.method.prompt_selection import Selector
 from pods.method.rules import Rule, RuleAcross
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
@@ -93,7 +93,7 @@ class TrainingLoop:
         first_group = len(sample.prompts) * per_prompt  # its number in the step, for its seeds
 
         with self.clock.phase("select"):
-            chosen, selector = sample.selector.choose(self.order, size)
+            chosen, selector = self.process_group.on_main(self.choose, sample.selector, size)
         problems = [index for index in chosen.problems for _ in range(per_prompt)]
         rollouts = self.generate(number, first_group, problems)
         # graders have time limits and rules are anybody's code: two processes might differ
@@ -110,6 +110,10 @@ class TrainingLoop:
             chosen=(*sample.chosen, chosen),
             nonfinite=nonfinite,
         )
+
+    def choose(self, selector: Selector, size: int) -> tuple[ChosenPrompts, Selector]:
+        """Choose the next `size` prompts."""
+        return selector.choose(self.order, size)
 
     def generate(
         self, number: int, first_group: int, problems: Sequence[int]

@@ -53,12 +53,12 @@ class Tracker:
         It does so in a thread, since nothing else can leave a call that hangs.
         """
         results: list[T] = []
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
 
         def work() -> None:
             try:
                 results.append(call())
-            except Exception as error:  # W&B raises many kinds
+            except BaseException as error:  # W&B raises many kinds, and may call sys.exit
                 failures.append(error)
 
         thread = threading.Thread(target=work, name="tracker", daemon=True)
