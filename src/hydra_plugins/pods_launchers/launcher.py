@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pods.config.checks import validate
 from pods.config.compose import plain
-from pods.config.parse import ConfigError
+from pods.config.parse import ConfigError, all_keys
 from pods.config.schema import Config
 from pods.launch import dry_run, sweep
 from pods.launch.backend import Backend
@@ -164,14 +164,19 @@ class SweepLauncher(Launcher):
         return [freeze(config).status().get("accuracy") or 0.0 for config in configs]
 
     def _config(self, overrides: Sequence[str]) -> Config:
-        """Compose and check a job; jobs that choose the same options, as seeds do, share a part."""
+        """Compose and check a job; jobs that differ in values of keys alone, such as seeds, share.
+
+        A dict is merged into what stands before it, so that Hydra must see all words in order.
+        """
         loader = self.context.config_loader
         parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
-        chosen = []
-        for word in parsed:
-            if loader.get_group_options(word.key_or_group) and not isinstance(word.value(), dict):
-                chosen.append(word)
-        values = [word for word in parsed if word not in chosen]
+        values = []
+        if not any(isinstance(word.value(), dict) for word in parsed):
+            for word in parsed:
+                is_group = bool(loader.get_group_options(word.key_or_group))
+                if word.key_or_group in all_keys() and not is_group:
+                    values.append(word)
+        chosen = [word for word in parsed if word not in values]
 
         words = tuple(str(word.input_line) for word in chosen)
         if words not in self.composed:
