@@ -255,7 +255,7 @@ DAMAGES = {
     "weights cut off": ("model.safetensors", b"cut", "deserializing header"),
     "weights empty": ("model.safetensors", b"", "deserializing header"),
     "a header of 2^63 bytes": ("model.safetensors", b"\xff" * 7 + b"\x7f{}", "header"),
-    "a config that is a list": ("config.json", b"[]", "mapping"),
+    "a config that is a list": ("config.json", b"[]", "mapping|list indices"),
     "a config of 100,000 levels": ("config.json", b"[" * 100_000, "recursion"),
     "a config at odds with itself": ("config.json", None, "not a multiple"),
 }
