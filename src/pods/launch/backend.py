@@ -55,6 +55,14 @@ def has_work_left(store: RunStore, retry: str) -> bool:
     return state != "failed" or retry != "none"
 
 
+def forget_end(store: RunStore) -> None:
+    """Forget how the last attempt ended, so that the next one's end is not taken for it."""
+    status = store.status()
+    has_ended = status.get("error") is not None or status.get("exit_code") is not None
+    if has_ended and not store.is_held():
+        store.set_status(error=None, exit_code=None)
+
+
 @dataclass(frozen=True)
 class Backend:
     """A machine or a cluster that executes jobs."""

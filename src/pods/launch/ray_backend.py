@@ -25,9 +25,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
-from pods.launch.backend import REFRESH_SECONDS, Backend, Job
+from pods.launch.backend import REFRESH_SECONDS, Backend, Job, forget_end
 from pods.launch.live_table import LiveTable
-from pods.launch.several import end, forget_end
+from pods.launch.several import end
 from pods.launch.subprocesses import (
     job_on_cluster,
     record_end,

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 from pods.config.schema import Config
-from pods.launch.backend import POLL_SECONDS
+from pods.launch.backend import POLL_SECONDS, forget_end
 from pods.launch.failures import classify
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
@@ -105,12 +105,6 @@ def end(store: RunStore, codes: Mapping[int, int]) -> int:
             store.set_status(error=why, exit_code=FAILED)
             return FAILED
     return AGAIN if recorded is None else int(recorded)
-
-
-def forget_end(store: RunStore) -> None:
-    """Forget how the last attempt ended, so that the next one's end is not taken for it."""
-    if not store.is_held():
-        store.set_status(error=None, exit_code=None)
 
 
 def as_started(config: Config) -> Config:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pods.config.schema import Config
-from pods.launch.backend import POLL_SECONDS, REFRESH_SECONDS, Job, has_work_left
+from pods.launch.backend import POLL_SECONDS, REFRESH_SECONDS, Job, forget_end, has_work_left
 from pods.launch.fork_server import ForkedProcess, fork
 from pods.launch.job import main
 from pods.runs.attempts import new_attempt
@@ -49,9 +49,7 @@ def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> 
     The job has the GPUs in CUDA_VISIBLE_DEVICES for itself, or `devices` if there are any. On an
     `OSError` nothing was started.
     """
-    if job.store.status().get("error"):
-        job.store.set_status(error=None, exit_code=None)  # of an earlier attempt
-
+    forget_end(job.store)
     attempt = new_attempt(job.store)
     console = (attempt / "console.log").absolute()
     arguments = [str(job.store.folder), str(attempt)]
