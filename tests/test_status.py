@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import random
 import shutil
 import socket
 import time
@@ -179,6 +180,29 @@ def test_without_a_study_the_studies_are_listed_and_what_varies_in_one_is_a_colu
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:5] == ["arm", "n→m", "model-task", "update.lr", "seed"]
     assert {line.split()[2] for line in lines[1:]} == {"tiny-chainsum", "smollm2_135m-gsm8k"}
+
+
+def test_runs_are_in_the_order_of_what_their_rows_show(tmp_path, monkeypatch, capsys):
+    """Arm, keys that vary, and seed, all numbers by size: not in that of their folders' names."""
+    monkeypatch.chdir(tmp_path)
+    rates = ("0.0001", "0.001", "0.003", "0.01")
+    expected = []
+    for arm in ("grpo", "pods"):
+        for rate in rates:
+            expected += [(arm, float(rate), seed) for seed in (2, 10)]
+    for arm, rate, seed in random.Random(0).sample(expected, len(expected)):
+        freeze(composed(f"arm={arm}", f"update.lr={rate}", f"seed={seed}"))
+    damaged = freeze(composed("arm=grpo", "seed=1"))
+    damaged.config_path.write_text("{")
+    rows = rows_of("default", capsys)
+    assert [row["folder"] for row in rows if row["seed"] == "?"] == [str(damaged.folder)]
+    readable = [row for row in rows if row["seed"] != "?"]
+    assert [(row["arm"], row["update.lr"], row["seed"]) for row in readable] == expected
+    main(["status", "default"])
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2:4] for line in lines if "?" not in line] == [
+        [str(rate), str(seed)] for _, rate, seed in expected
+    ]
 
 
 def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
