@@ -230,6 +230,23 @@ def test_an_error_stays_on_its_line_and_writes_nothing_but_text(study, capsys, e
     assert all(line.isprintable() for line in after[1])
 
 
+@pytest.mark.parametrize(("name", "value", "why"), [
+    ("heartbeat", 1e308, "<= 100000000000.0"), ("heartbeat", -1, ">= 0.0"),
+    ("train_seconds", -1, ">= 0.0"), ("train_seconds", 1e308, "<= 100000000000.0"),
+    ("step", -3, ">= 0"), ("skipped_steps", -1, ">= 0"), ("accuracy", 7, "<= 1.0"),
+])  # fmt: skip
+def test_a_value_that_cannot_be_is_a_damaged_status(name, value, why, study, capsys):
+    """It is said, not shown as if it were true; the same command makes the run."""
+    path = study["running"].folder / "status.json"
+    path.write_text(json.dumps(study["running"].status() | {name: value}))
+    [row] = [row for row in rows_of("default", capsys) if row["folder"] == str(path.parent)]
+    assert row["state"] == "lost" and (row["step"], row["train_seconds"]) == (0, 0.0)
+    assert row["error"].startswith(f"{path} is damaged: Expected ") and f"$.{name}" in row["error"]
+    assert why in row["error"]
+    study["running"].set_status(state="done", step=4)
+    assert study["running"].status()["step"] == 4
+
+
 def test_a_running_run_shows_its_last_reward_and_others_their_cluster_job(study, capsys):
     for store in study.values():
         store.set_status(reward=0.25)
