@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import sys
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -29,6 +30,7 @@ from pods.launch.devices import DevicePool, device_pool, max_concurrent
 from pods.launch.live_table import LiveTable
 from pods.launch.subprocesses import JobProcess, check_heartbeat, record_end, start_job
 from pods.launch.sweep import SweepFailed
+from pods.runs.attempts import new_attempt
 from pods.runs.freeze import freeze
 from pods.system import machine
 from pods.system.errors import AGAIN, FAILED
@@ -177,6 +179,38 @@ def test_how_a_sweep_ends_by_the_ends_of_its_jobs(ends, stopped, code, said, tmp
     lines = str(failed.value).splitlines()
     assert failed.value.code == code and len(lines) == len(said)
     assert all(part in line for part, line in zip(said, lines, strict=True)), lines
+
+
+def test_a_sweep_says_each_reason_once_with_its_runs_and_one_console(tmp_path):
+    """Of twelve jobs ten fail alike; of 24 that fail each by itself ten are shown."""
+
+    def run(jobs, errors):
+        for job, error in zip(jobs, errors, strict=True):
+            (new_attempt(job.store) / "console.log").write_text(f"trace of {job.config.seed}\n")
+            job.store.set_status(state="failed", error=error, exit_code=FAILED)
+        return False
+
+    def said(study, errors):
+        words = ("budget.max_steps=1", f"runs_dir={tmp_path}", f"study={study}")
+        configs = [composed(*words, f"seed={seed}") for seed in range(len(errors))]
+        backend = Backend(at_once=1, run=partial(run, errors=errors))
+        with pytest.raises(SweepFailed) as failed:
+            sweep.run(configs, backend, figure=False)
+        return str(failed.value).splitlines()
+
+    name = "max_variance 64->16"
+    other, *lines = said("alike", ["TypeError: y", *["ValueError: x"] * 10, "TypeError: y"])
+    assert other == f"failed: {name}      seed 0: TypeError: y"
+    assert lines[0] == "    trace of 0" and lines[1].endswith("attempts/001/console.log)")
+    assert lines[2] == f"    1 more for the same reason: {name} seed 11"
+    assert lines[3] == f"failed: {name}      seed 1: ValueError: x"
+    assert lines[4] == "    trace of 1" and len(lines) == 7
+    eight = ", ".join(f"{name} seed {seed}" for seed in range(2, 10))
+    assert lines[6] == f"    9 more for the same reason: {eight}, and 1 more"
+
+    lines = said("apart", [f"ValueError: {seed}" for seed in range(24)])
+    assert len(lines) == 10 * 3 + 1
+    assert lines[-1] == "and 14 more reasons; `pods status` lists all runs"
 
 
 BEGAN = "the job ended before the run began"
