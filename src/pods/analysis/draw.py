@@ -9,6 +9,7 @@ from pods.analysis.loading.load import load
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title, tables
 from pods.analysis.writing import folder_for, write_csv, write_latex
+from pods.system.text import short
 
 EVERYTHING = StudyFilter()
 
@@ -36,14 +37,15 @@ def write_tables(
 
 def summary_lines(study: Study, averaged: Tables) -> Iterator[str]:
     """Yield the summary for a screen, and everything that was left out."""
-    table = readable(averaged.summary, study).to_string(index=False)
-    yield f"{summary_title(averaged.summary, study)}\n{table}"
+    table = readable(averaged.summary, study).to_string(index=False).splitlines()
+    yield summary_title(averaged.summary, study)
+    yield from short(table, rest="more in summary.csv")
     if study.note:
         yield study.note
     if study.missing:
         yield f"complete runs: {study.runs.complete.sum()}; missing: {len(study.missing)}"
-        yield from study.missing
-    yield from study.inconsistencies
+        yield from short(study.missing)
+    yield from short(study.inconsistencies)
     yield from slow_runs(study)
 
 

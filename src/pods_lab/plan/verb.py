@@ -8,6 +8,7 @@ from contextlib import suppress
 from pods.cli.options import add_study_options
 from pods.runs.files import replace
 from pods.runs.find import find_study
+from pods.system.text import short
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -40,5 +41,5 @@ def run(options: argparse.Namespace) -> None:
     with suppress(ValueError):  # several settings, or not identified: the lines say so
         prices = dataclasses.asdict(fitted_clock(study))
         replace(figures / "plan.clock.json", json.dumps(prices, indent=1))
-    print("\n".join(study.missing + study.inconsistencies + report.lines))
+    print("\n".join(short(study.missing) + short(study.inconsistencies) + report.lines))
     print(f"tables: {figures}/plan.*")
