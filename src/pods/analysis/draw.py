@@ -38,8 +38,8 @@ def write_tables(
 def summary_lines(study: Study, averaged: Tables) -> Iterator[str]:
     """Yield the summary for a screen, and everything that was left out."""
     table = readable(averaged.summary, study).to_string(index=False).splitlines()
-    yield summary_title(averaged.summary, study)
-    yield from short(table, rest="more in summary.csv")
+    rows = short(table, rest="more in summary.csv")
+    yield "\n".join([summary_title(averaged.summary, study), *rows])
     if study.note:
         yield study.note
     if study.missing:
