@@ -19,6 +19,7 @@ from uuid import uuid4
 from pods.config.schema import Config
 from pods.launch.backend import POLL_SECONDS, forget_end
 from pods.launch.failures import classify
+from pods.runs.files import replace
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system import machine
@@ -28,6 +29,7 @@ from pods.system.watchdog import watchdog
 from pods.training.clock import TrainClock
 
 REPORT_SECONDS = 10.0  # most errors also occur on rank 0, which then reports them
+ROOM_BYTES = 2**16  # more than the processes write into the folder where they meet
 STOP_SECONDS = 600  # from a request to stop to the end by force: time for a large checkpoint
 
 
@@ -39,8 +41,9 @@ def start(store: RunStore, attempt: Path) -> int:
     forget_end(store)
     codes: dict[int, int] = {}
     meeting = TemporaryDirectory(prefix="meeting-", dir=attempt.absolute())
-    with meeting, stop_on_signals() as stop, suppress(Preempted), stop.while_loading():
-        codes = _launch(store, attempt, Path(meeting.name))
+    with meeting as folder, stop_on_signals() as stop, suppress(Preempted), stop.while_loading():
+        replace(Path(folder) / "room", bytes(ROOM_BYTES))  # an error names the disk; torch's do not
+        codes = _launch(store, attempt, Path(folder))
     return end(store, codes)
 
 
