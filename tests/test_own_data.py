@@ -1,6 +1,9 @@
 """Data, rewards and tasks of one's own: rows and sums worked out by hand."""
 
+import bz2
+import gzip
 import json
+import lzma
 import sys
 import textwrap
 
@@ -98,6 +101,34 @@ def test_a_number_that_is_not_finite_is_a_malformed_row(tmp_path, value):
     with pytest.raises(ValueError, match=why):
         load(task(f"task.path={file}"))
     assert len(load(task(f"task.path={file}", "task.malformed=drop")).dropped) == 1
+
+
+TEXT = "\n".join(json.dumps(row) for row in ROWS)
+OTHER_FILES = {
+    "gzip": gzip.compress(TEXT.encode()),
+    "bzip2": bz2.compress(TEXT.encode()),
+    "xz": lzma.compress(TEXT.encode()),
+    "UTF-16": TEXT.encode("utf-16"),
+    "a JSON array": json.dumps(ROWS).encode(),
+    "a JSON array ": json.dumps(ROWS, indent=1).encode(),
+    "Parquet": b"PAR1\x15\x04\x15\xa8",
+    "no line is a JSON object": b"question,answer\n1+1?,2\n",
+    "no line is a JSON object ": json.dumps(ROWS[0], indent=1).encode(),
+}
+
+
+@pytest.mark.parametrize("why", OTHER_FILES)
+def test_a_file_that_is_no_json_lines_is_said_to_be_so(tmp_path, why):
+    """No hint to drop its rows: none would be left."""
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes(OTHER_FILES[why])
+    for rows in ("fail", "drop"):
+        with pytest.raises(ValueError) as error:
+            load(task(f"task.path={file}", f"task.malformed={rows}"))
+        message = str(error.value)
+        assert message.startswith(f"task.path={file}: cannot read mine.jsonl (")
+        assert f"{why.strip()}; each line must be like {{" in message
+        assert "drop" not in message and "\n" not in message
 
 
 @pytest.mark.parametrize("answer", ["nan", "-inf"])
