@@ -7,6 +7,7 @@ import lzma
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 from compose import composed
 from data_files import write_rows
@@ -142,6 +143,17 @@ def test_a_function_and_a_test_set_of_integers_give_no_such_gold_either(
         load(mine)
     with pytest.raises(ValueError, match="`answer` must be a finite number, not "):
         read_integer({"problem": "p?", "answer": float(answer)})
+
+
+def test_numbers_of_numpy_are_numbers(module, monkeypatch):
+    """As in the rows of a data frame."""
+    frame = [("A?", np.float64(1.5)), ("B?", np.int64(5)), ("C?", np.float32(0.1)), ("D?", 5.0)]
+    mine = composed("task=own", "task.make=their_task:riddles", *KEYS[1:]).task
+    monkeypatch.setattr(sys.modules["their_task"], "riddles", lambda: (frame, [("E?", 3)]))
+    assert [problem.gold for problem in load(mine).train] == ["1.5", "5", "0.1", "5"]
+    monkeypatch.setattr(sys.modules["their_task"], "riddles", lambda: (frame, [("E?", np.True_)]))
+    with pytest.raises(ValueError, match="`answer` must be text, not bool"):
+        load(mine)
 
 
 def test_the_division_depends_on_the_questions_alone(tmp_path):

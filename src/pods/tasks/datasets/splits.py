@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,7 +112,7 @@ def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
         raise ValueError(f"`{'` or `'.join(names)}` is missing")
     name = present[0]
     value = fields[name]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)  # also numpy's
     if or_number and is_number:
         if not math.isfinite(value):
             raise ValueError(f"`{name}` must be a finite number, not {value}")
@@ -128,10 +129,9 @@ def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
     return value
 
 
-def _number_text(value: float) -> str:
-    if isinstance(value, int) or value.is_integer():
-        return str(int(value))
-    return repr(value)
+def _number_text(value: Any) -> str:
+    whole = int(value)
+    return str(whole if whole == value else value)
 
 
 def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row] = ()) -> Split:
