@@ -20,7 +20,7 @@ from pods_lab.plan.breakeven import Arm, weigh
 from pods_lab.plan.least_squares import fit
 from pods_lab.plan.model import coefficient, cost_model, per_run, predict, residuals
 from pods_lab.plan.plan import parse_nm, plan, plan_authors, predictions
-from pods_lab.plan.settings import authors_runs
+from pods_lab.plan.settings import authors_runs, fitted_clock
 from pods_lab.plan.text import arm_lines
 
 
@@ -395,3 +395,20 @@ def test_the_cost_grid_identifies_all_costs():
     nm = [(size.n, size.m) for size in sizes]
     assert len(set(nm)) >= 9 and {(16, 16), (64, 16), (64, 64)} <= set(nm)
     assert costing.why_not_identifiable(model_of(nm)) == ""
+
+
+def test_a_studys_own_fit_is_a_clock_that_names_it():
+    runs = runs_of(GRID)
+    fit = fitted_clock(study_of(runs, steps_of(runs)))
+    # the constants of those steps: 20 ms, 0.3 ms and 0.5 ms
+    prices = [fit.base, fit.per_rollout, fit.per_kept]
+    assert prices == pytest.approx([0.020, 0.0003, 0.0005])
+    apart = pd.concat([runs_of(GRID[:3]), runs_of(GRID[3:], prompts=5)], ignore_index=True)
+    assert fit.prompts == 2 and fitted_clock(study_of(apart, steps_of(apart))).prompts is None
+    assert "a study" in fit.name and "fitted to 6 runs of a study on A CPU" in fit.source
+    few = runs_of([(16, 16), (64, 16)])
+    with pytest.raises(ValueError, match="all runs have m = 16"):
+        fitted_clock(study_of(few, steps_of(few)))
+    two = runs.assign(machine=np.where(runs.n == 16, "A CPU", "another"))
+    with pytest.raises(ValueError, match=r"one setting, not of A CPU \| another"):
+        fitted_clock(study_of(two, steps_of(two)))

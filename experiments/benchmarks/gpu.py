@@ -8,7 +8,7 @@ random and have the shape of a known model. vLLM is used where it is installed, 
 skipped with a sentence. results.json is written after each measurement, and README.md describes the
 parts. The exit code is 1 if a part failed. Each part has a process and a time limit of its own, so
 that one that hangs in a driver costs no other. `--card FILE` writes the prices of a step, for
-`budget.clock_model`, of all results in the folder and below, and measures nothing.
+`--prices`, of all results in the folder and below, and measures nothing.
 """
 
 import argparse

@@ -109,8 +109,8 @@ def _distinct(configs: Sequence[Config]) -> list[Config]:
 def _plan(config: Config) -> PlannedJob:
     """Look up what the job of a config would do."""
     budget = config.budget
-    seconds = 0.0  # of a budget of steps or of a modelled clock nothing is known
-    if budget.max_steps is None and budget.clock_model is None:
+    seconds = 0.0  # of a budget of steps nothing is known
+    if budget.max_steps is None:
         seconds = budget.train_seconds or 0.0
     size = _checkpoint_bytes(config)
     try:

@@ -83,7 +83,6 @@ class Environment(TypedDict, total=False):
     packages: dict[str, str | None]
     commit: str | None
     processes: int  # all of the run's
-    clock: str
     engine: dict[str, Any]
     only_evaluates: bool  # the run had nothing left to train when the process began
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,6 @@ import pandas as pd
 
 from pods.analysis.loading.study import MEASURED, Study
 from pods.analysis.numbers.tables import at_the_end
-from pods.config.clock_model import ClockModel
 from pods_lab.plan.model import STEP, coefficient, cost_model, per_run, why_not_identifiable
 
 AUTHORS = Path(__file__).with_name("authors_step_times.csv")
@@ -54,6 +54,18 @@ def _cost_keys(series: str) -> str:
     """
     keys = re.split(r", (?=[a-z_]+(?:[. ][a-z_]+)*=)", series)[1:]
     return ", ".join(key for key in keys if not key.startswith(SAME_ROLLOUT_COST))
+
+
+@dataclass(frozen=True)
+class ClockModel:
+    """Seconds per step = base + per_rollout x rollouts generated + per_kept x those trained on."""
+
+    name: str
+    source: str  # what the prices were fitted to
+    base: float
+    per_rollout: float
+    per_kept: float
+    prompts: int | None  # per step of the runs that the prices were fitted to; None: of any number
 
 
 def fitted_clock(study: Study) -> ClockModel:

@@ -155,7 +155,7 @@ def step_cost(axes: Axes, summary: pd.DataFrame, baseline: str | None) -> None:
             end = end + widths.fillna(0)
     if not end.any():  # imported logs have no phases
         end = seconds
-        axes.barh(names, end, color=style.PHASE_COLOURS["modelled"], label="all phases")
+        axes.barh(names, end, color=style.PHASE_COLOURS["all phases"], label="all phases")
 
     label = "time per step (s)"
     decimals = max(0, 2 - math.floor(math.log10(seconds.max())))

@@ -52,7 +52,7 @@ PHASE_COLOURS = {  # grey, since a colour belongs to an arm
     "select": "#202020",
     "update": "#909090",
     "sync": "#606060",
-    "modelled": "#b0b0b0",
+    "all phases": "#b0b0b0",
 }
 LABELS = MEASURES | {
     "both": "correct and in the format",
@@ -214,7 +214,7 @@ def x_unit(study: Study, end: float) -> tuple[float, str]:
 def x_axis(axes: Axes, study: Study, end: float) -> None:
     """Label the axis that curves are drawn over, from 0 to this end.
 
-    Of a time that was not measured it says by which prices it is modelled.
+    Of a time that was not measured it says by which prices it is.
     """
     size, symbol = x_unit(study, end)
     label = AMOUNTS.get(study.x, study.x)

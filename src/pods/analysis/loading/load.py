@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.loading.consistency import budget_text, clock_note, inconsistencies
+from pods.analysis.loading.consistency import budget_text, inconsistencies
 from pods.analysis.loading.faults import Fault, faults
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
@@ -228,8 +228,6 @@ def _study(folder: Path, opened: _Opened, checked: _Checked) -> Study:
         missing=missing,
         inconsistencies=checked.differences,
         order=_order(folder, checked.runs),
-        note=clock_note(opened.runs),
-        clock=runs.clock.iloc[0],
         varied=list(checked.kept[0].varied),
     )
 

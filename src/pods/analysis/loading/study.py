@@ -39,7 +39,7 @@ class Study:
     """All curves of the study's folder in the order of their colours, "" for what is not loaded."""
     seeded: bool = True
     """Equal seeds mean equal prompts and draws, so that runs may be paired."""
-    note: str = ""  # what a reader of imported logs, or of a modelled time, has to know
+    note: str = ""  # what a reader of imported logs, or of a time by prices, has to know
     metric: str = "accuracy"
     """The measure that the column accuracy holds; see `pods.analysis.loading.filter`."""
     share: bool = True
@@ -51,7 +51,7 @@ class Study:
     baseline: str | None = None
     """Name of the curve that the others are compared with; none: the GRPO arm."""
     clock: str = MEASURED
-    """Where the training seconds come from: `measured`, or modelled by which prices."""
+    """Where the training seconds come from: `measured`, or which prices."""
     varied: Sequence[str] = ()
     """The keys that tell curves of one arm, n and m apart; each is a column of `runs`."""
 
