@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from compose import composed
 from matplotlib.figure import Figure
+from pods_lab.plan.model import coefficient, cost_model
+from pods_lab.plan.settings import authors_runs, fitted_clock
 from running import run_here, science_of
 from step_costs import GRID, runs_of, steps_of
 from step_costs import study_of as study_of_steps
@@ -22,8 +24,6 @@ from pods.runs.files import read_lines
 from pods.runs.identity import identity
 from pods.runs.store import run_folders
 from pods.training.clock import TrainClock
-from pods_lab.plan.model import coefficient, cost_model
-from pods_lab.plan.settings import authors_runs, fitted_clock
 
 BY_STEPS = ("checkpoint.every_train_seconds=null", "checkpoint.every_steps=1", "prompts_per_step=1")
 GRPO = (*BY_STEPS, "arm=grpo", "study=s")

@@ -191,8 +191,8 @@ def test_imported_logs_are_a_study(runs_dir, release, capsys):
         assert row.final_accuracy == pytest.approx(final.mean(), rel=1e-5)
         assert row.final_accuracy_stderr == pytest.approx(final.std(ddof=1) / 10**0.5, rel=1e-5)
         assert row.seconds_per_step == pytest.approx(seconds[series], rel=1e-5)
-    assert pods("plan", *here) == 0
-    step = pd.read_csv(figures / "plan.fit.csv").set_index("what").loc["step"]
+    assert pods("price", *here) == 0
+    step = pd.read_csv(figures / "price.fit.csv").set_index("what").loc["step"]
     low, high = seconds.values()  # 16 and 64 rollouts, of which 16 are kept
     assert step.generated == pytest.approx((high - low) / 48, rel=1e-5) and np.isnan(step.kept)
     assert pods("plot", *here) == pods("report", *here) == 0
