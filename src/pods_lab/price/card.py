@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from pods.analysis.loading.prices import PriceCard
 
+from pods.analysis.loading.prices import PriceCard
 from pods.analysis.loading.study import Study
 from pods.config.parse import ConfigError
 from pods.runs.files import replace

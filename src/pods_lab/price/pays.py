@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from pods.analysis.loading.prices import PriceCard, at_prices
 
 from pods.analysis.loading.arm_names import default_baseline
+from pods.analysis.loading.prices import PriceCard, at_prices
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.contrasts import choose_arms, choose_pairs, contrast_of
 from pods.analysis.numbers.outcomes import values_of, window
