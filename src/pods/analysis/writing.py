@@ -56,7 +56,7 @@ def _names(runs: Sequence[Path]) -> list[str]:
 
 
 def write_csv(path: Path, table: pd.DataFrame, study: Study) -> None:
-    """Write a table of a study as CSV, with six digits, and a column `clock` if it is modelled.
+    """Write a table of a study as CSV, with six digits, and a column `clock` unless it is measured.
 
     If it has series, their arm, n, m and each key that varies have columns behind them.
     """
@@ -89,6 +89,7 @@ def provenance(study: Study) -> dict[str, Any]:
         "study": study.name,
         "budget": study.budget,
         "clock": study.clock,
+        "prices": study.prices,
         "machines": study.machines,
         "note": study.note,
         "missing": study.missing,

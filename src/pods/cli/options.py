@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pods.analysis.loading.filter import StudyFilter
+    from pods.analysis.loading.prices import PriceCard
 
 
 STUDY = "name or folder of a study"
@@ -57,12 +58,28 @@ def add_filter_options(parser: ArgumentParser) -> None:
     add("--x", default="train_seconds", help="train_seconds or steps")
     add("--until", type=float, metavar="END", help="end of the window, in units of x")
     add("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
+    add_prices_option(parser)
+
+
+def add_prices_option(parser: ArgumentParser) -> None:
+    """Declare by which prices steps are timed, instead of the measured time."""
+    cards = "time steps by a price card: a name in conf/prices, or a YAML file (default: measured)"
+    parser.add_argument("--prices", metavar="NAME|FILE", help=cards)
 
 
 def add_latex_option(parser: ArgumentParser) -> None:
     """Declare whether tables are also written for a paper."""
     tables = "also write the tables for LaTeX, which needs the package booktabs"
     parser.add_argument("--latex", action="store_true", help=tables)
+
+
+def prices_of(options: Namespace) -> "PriceCard | None":
+    """Return the card that was named, if one was."""
+    if options.prices is None:
+        return None
+    from pods.analysis.loading.prices import read_card
+
+    return read_card(options.prices)
 
 
 def filter_of(options: Namespace) -> "StudyFilter":
@@ -75,6 +92,7 @@ def filter_of(options: Namespace) -> "StudyFilter":
         until=options.until,
         baseline=options.baseline,
         x=options.x,
+        prices=prices_of(options),
     )
 
 

@@ -29,6 +29,9 @@ DATA_KEYS = (
 )
 """Keys that decide which problems a run is given, and how their prompts are written."""
 
+OF_TIME = ("budget", "machine")
+"""Properties that decide how long a run and its steps take, and not what a step computes."""
+
 
 @dataclass(frozen=True)
 class _Property:
@@ -39,11 +42,16 @@ class _Property:
     scope: str = ""
 
 
-def inconsistencies(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
-    """Write a line for each property that differs, with its values and the runs that have them."""
+def inconsistencies(runs: Sequence[Run], labels: Sequence[str], priced: bool = False) -> list[str]:
+    """Write a line for each property that differs, with its values and the runs that have them.
+
+    What decides only how long a step took does not matter if the clock is `priced`.
+    """
     labels_by_value: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
     for run, label in zip(runs, labels, strict=True):
         for item in _properties(run):
+            if priced and item.name in OF_TIME:
+                continue
             values = labels_by_value[item.name, item.scope]
             values.setdefault(item.value, []).append(label)
 

@@ -59,6 +59,12 @@ class Study:
     """The keys that tell curves of one arm, n and m apart; each is a column of `runs`."""
 
     @property
+    def per_step(self) -> str:
+        """The column with what a step costs: seconds_per_step, or dollars_per_step."""
+        clock = "train_seconds" if self.prices is None else self.x
+        return f"{clock.removeprefix('train_')}_per_step"
+
+    @property
     def scale(self) -> float:
         """What a score is multiplied by before a text or an axis shows it."""
         return 100.0 if self.share else 1.0
