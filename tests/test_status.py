@@ -410,7 +410,7 @@ def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path,
 @pytest.mark.parametrize("name", ["..", "/", "../runs/default", "a/b", "", "x" * 101, "a\x1b[31m"])
 def test_a_study_is_a_name_in_every_verb(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    verbs = [[verb, name] for verb in ("status", "plot", "plan", "report", "sync")]
+    verbs = [[verb, name] for verb in ("status", "plot", "price", "report", "sync")]
     verbs += [["compare", "--study", name]]
     for words in verbs:
         assert main(words) == 2, words
