@@ -194,8 +194,19 @@ def test_imported_logs_without_steps_have_no_prices(tmp_path, capsys):
     about = {"machines": ["A GPU"], "budget": "1 h", "note": "", "missing": [], "until": 60}
     runs = pd.DataFrame(table | {"arm": "a", "rule": "all", "n": 4, "m": 4, "groups": 1,
                                  "prompts": 1, "machine": "A GPU", "complete": True})  # fmt: skip
-    rows = pd.DataFrame(table | {"step": 3, "train_seconds": 60.0, "accuracy": 0.5, "format": 1.0,
-                                 "both": 0.5, "length": 9, "repeats": 1, "questions": 4})  # fmt: skip
+    rows = pd.DataFrame(
+        table
+        | {
+            "step": 3,
+            "train_seconds": 60.0,
+            "accuracy": 0.5,
+            "format": 1.0,
+            "both": 0.5,
+            "length": 9,
+            "repeats": 1,
+            "questions": 4,
+        }
+    )
     write_import(Imported(runs, rows, about), tmp_path / "logs")
     line = refused(capsys, "plot", "logs", "--runs-dir", tmp_path, "--prices", "l40s")
     assert "prices=l40s: a seed 0 must log generated_rollouts of each step" in line

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
+from pods.analysis.compare.text import Record
 from pods.analysis.figures import style
 from pods.analysis.loading.study import Study
 from pods_lab.price.pays import MIDDLE
@@ -79,6 +80,7 @@ def _mark_cards(axes: Axes, study: Study, cards: pd.DataFrame, by: str) -> None:
             va="top",
             fontsize="small",
         )
+        row: Record
         for row in points.itertuples():
             look = style.look_of(study, row.series) | {"markerfacecolor": "none"}
             axes.plot([place], [study.scale * row.estimate], **look, linestyle="", zorder=3)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pods.analysis.compare.text import shown_difference
+from pods.analysis.compare.text import Record, shown_difference
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.statistics import Floats
 
@@ -92,6 +92,7 @@ def _ranges(ratios: Floats, holds: Bools) -> str:
 
 def card_sentences(table: pd.DataFrame, study: Study) -> Iterator[str]:
     """Say the lead of each arm at the prices of each card."""
+    row: Record
     for row in table[table.by == "card"].itertuples():
         is_settled = row.low * row.high > 0
         side = "ahead of" if row.estimate > 0 else "behind"

@@ -77,11 +77,10 @@ def _card(options: argparse.Namespace) -> None:
 
 def _map(options: argparse.Namespace) -> None:
     """Draw where each arm of a study pays, and say it in a sentence for each arm and card."""
-    from pods.analysis.loading.prices import known_cards
-
     from pods.analysis.figures.style import METADATA, save, screen
     from pods.analysis.loading.filter import apply_filter
     from pods.analysis.loading.load import load
+    from pods.analysis.loading.prices import known_cards
     from pods.analysis.writing import folder_for, provenance, write_csv, write_json
     from pods_lab.price.figure import draw
     from pods_lab.price.pays import lead_table
