@@ -9,6 +9,7 @@ import pytest
 import yaml
 from studies import pods, refused, write_run
 
+from pods.analysis.compare.compare import compare
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.imports import Imported
 from pods.analysis.loading.load import load
@@ -194,19 +195,9 @@ def test_imported_logs_without_steps_have_no_prices(tmp_path, capsys):
     about = {"machines": ["A GPU"], "budget": "1 h", "note": "", "missing": [], "until": 60}
     runs = pd.DataFrame(table | {"arm": "a", "rule": "all", "n": 4, "m": 4, "groups": 1,
                                  "prompts": 1, "machine": "A GPU", "complete": True})  # fmt: skip
-    rows = pd.DataFrame(
-        table
-        | {
-            "step": 3,
-            "train_seconds": 60.0,
-            "accuracy": 0.5,
-            "format": 1.0,
-            "both": 0.5,
-            "length": 9,
-            "repeats": 1,
-            "questions": 4,
-        }
-    )
+    rows = pd.DataFrame(table | {"step": 3, "train_seconds": 60.0, "accuracy": 0.5, "format": 1.0,
+                                 "both": 0.5, "length": 9, "repeats": 1,
+                                 "questions": 4})  # fmt: skip
     write_import(Imported(runs, rows, about), tmp_path / "logs")
     line = refused(capsys, "plot", "logs", "--runs-dir", tmp_path, "--prices", "l40s")
     assert "prices=l40s: a seed 0 must log generated_rollouts of each step" in line
@@ -355,3 +346,19 @@ def test_prices_of_other_prompts_per_step_are_said_to_be(tmp_path):
     assert "The prices are those of 8 prompts a step, and these runs have 2." in priced.note
     fitting = StudyFilter(prices=replace(BY_ROLLOUTS, prompts_per_step=2))
     assert "prompts a step" not in apply_filter(loaded(study(tmp_path / "2")), fitting).note
+
+
+def test_prices_that_made_the_measured_clock_give_the_measured_comparison(tmp_path):
+    priced = apply_filter(loaded(study(tmp_path)), StudyFilter(prices=read_card(
+        str(card(tmp_path, SECONDS)))))  # fmt: skip
+    timed = {
+        arm: [(step, float(BY_HAND[arm][step]), right) for step, _, right in EVERY]
+        for arm in BY_HAND
+    }
+    folder = study(tmp_path / "timed", pods_points=timed["pods"], grpo_points=timed["grpo"])
+    measured = load(folder, run_folders(folder))
+    assert measured.prices is None and measured.clock == "measured"
+    ours, theirs = compare(priced), compare(measured)
+    assert ours.window == theirs.window
+    pd.testing.assert_frame_equal(ours.contrasts, theirs.contrasts)
+    pd.testing.assert_frame_equal(ours.speedups, theirs.speedups)
