@@ -259,7 +259,8 @@ def test_everything_that_is_missing_is_listed_and_nothing_loads(doctor, tmp_path
     missing = [line for line in lines if line.startswith("missing: ")]
     assert missing == lines[-4:]
     assert [line.split(":")[1].strip() for line in missing] == [
-        "model.path=nowhere", "engine=vllm", "hardware.device=cuda", "runs_dir=file/runs"
+        "model.path=nowhere", "engine=vllm", "hardware.device=cuda",
+        "runs_dir=file/runs, study=default",
     ]  # fmt: skip
 
 
