@@ -361,12 +361,15 @@ def test_a_run_that_needs_more_gpus_than_there_are_is_refused(run_py, computer, 
     hour = ("dry_run=true", "budget.train_seconds=3600")
     lines = list(dry_run.show([composed(*words, *hour)]))
     assert f"missing: {said}" in lines and lines[-1] == "dry run: no job was started"
-    assert "1 of 1 jobs to run, 1 at a time: at least 1 h 00 min, 8.0 GPU-hours, " in lines[1]
+    assert (
+        "1 of 1 jobs to run, 1 at a time: at least 1 h 00 min of training, 8.0 GPU-hours, "
+        in lines[1]
+    )
     lines = list(dry_run.show([composed("experiment=gsm8k_l40s", "dry_run=true")]))
-    assert lines[0].endswith(" MB") and "GPU-hours, " in lines[1]  # without the weights
+    assert lines[0].endswith(" ≥ 8.1 GB") and "GPU-hours, 8.1 GB" in lines[1]  # without the weights
     nobodys = ("model=hub", "model.hub=some/body", "task=gsm8k", "dry_run=true")
     lines = list(dry_run.show([composed(*nobodys)]))
-    assert lines[0].endswith("unknown") and ", disk unknown, " in lines[1]
+    assert lines[0].endswith("unknown") and ", disk unknown (" in lines[1]
 
 
 def test_a_dry_run_adds_up_what_is_left(tmp_path):
@@ -382,7 +385,9 @@ def test_a_dry_run_adds_up_what_is_left(tmp_path):
     disk = f"{4 * (11 + 2 * 2) * weights / 1e6:.1f} MB"
     assert first.endswith(f"pending ≥ 1 min 40 s ≥ {disk}"), first
     assert second.endswith(f"preempted ≥ 10 s ≥ {disk}"), second
-    assert totals.startswith("2 of 2 jobs to run, 2 at a time: at least 1 min 40 s, "), totals
+    assert totals.startswith(
+        "2 of 2 jobs to run, 2 at a time: at least 1 min 40 s of training, "
+    ), totals
     one = composed(*words, "budget.train_seconds=null", "budget.max_steps=7",
                    "checkpoint.every_steps=2", "seed=2")  # fmt: skip
     table, *_ = dry_run.show([one])  # 0, 2, 4, 6 and 7
