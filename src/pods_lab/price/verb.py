@@ -8,6 +8,7 @@ from pods.cli.options import add_study_options, typed_arms
 from pods.config.parse import ConfigError
 from pods.runs.files import replace
 from pods.runs.find import find_study
+from pods.system.text import short
 
 if TYPE_CHECKING:
     from pods.analysis.loading.filter import StudyFilter
@@ -57,7 +58,7 @@ def _costs(options: argparse.Namespace, sizes: "list[Pair]") -> None:
     figures = figures_folder(folder)
     for name, table in report.tables.items():
         replace(figures / f"price.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
-    print("\n".join(study.missing + study.inconsistencies + report.lines))
+    print("\n".join(short(study.missing) + short(study.inconsistencies) + report.lines))
     print(f"tables: {figures}/price.*")
 
 
@@ -97,7 +98,7 @@ def _map(options: argparse.Namespace) -> None:
     write_json(stem.with_suffix(".json"), {"lines": lines, **provenance(study)})
     with screen():
         save(draw(study, table), [stem.with_suffix(suffix) for suffix in METADATA])
-    print("\n".join(study.missing + study.inconsistencies + lines))
+    print("\n".join(short(study.missing) + short(study.inconsistencies) + lines))
     print(f"figure: {stem}.png (PDF, SVG, CSV and JSON beside it)")
 
 

@@ -15,6 +15,7 @@ from pods.analysis.numbers.outcomes import RunCurve, amount, run_curves, title_o
 from pods.analysis.numbers.span import span_lines
 from pods.analysis.numbers.statistics import FEW_RUNS, LEAST_RUNS, is_settled
 from pods.analysis.numbers.tables import slow_runs
+from pods.system.text import short
 
 RECORD = 0.9  # of the longest record: a shorter window leaves out too much of it
 NO_SPREAD = {
@@ -52,7 +53,7 @@ def ranking_verdict(comparison: Comparison) -> str:
         sentences.append(f"{len(behind)} of {rest} other arms {verb} behind it.")
     not_settled = ranking.arms(NOT_SETTLED)
     if not_settled:
-        sentences.append(f"Not settled against it: {', '.join(not_settled)}.")
+        sentences.append(f"Not settled against it: {', '.join(short(not_settled))}.")
     return " ".join(sentences)
 
 

@@ -12,7 +12,9 @@ from pods.analysis.loading.series_names import SEPARATOR, SYSTEM
 from pods.config.schema import Config
 from pods.runs.attempts import DECISIVE
 from pods.runs.records import Data
+from pods.system.text import short
 
+NAMED = 8  # values of a property that differs, and runs that have one of them
 DATA_KEYS = (
     "task.name",
     "task.test_set",
@@ -110,10 +112,11 @@ def _sides(values: Mapping[str, list[str]], folders: Mapping[str, Path]) -> str:
     odd: set[str] = set()
     for value, labels in values.items():
         if value != common:
-            sides.append(f"{value} ({SEPARATOR.join(dict.fromkeys(labels))})")
+            named = short(list(dict.fromkeys(labels)), NAMED)
+            sides.append(f"{value} ({SEPARATOR.join(named)})")
             odd.update(labels)
 
-    text = " | ".join(sides)
+    text = " | ".join(short(sides, NAMED))
     if len(odd) == 1 and len(folders) > 2:
         text += f"; `pods clean {shlex.quote(str(folders[odd.pop()]))} --yes` removes it"
     return text
