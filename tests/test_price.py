@@ -302,7 +302,7 @@ def test_cards_lie_where_their_prices_put_them_and_say_what_compare_says(tmp_pat
     assert (row.estimate, row.low, row.high) == (theirs.estimate, theirs.low, theirs.high)
     assert list(card_sentences(table, study)) == [
         f"tokens: pods 8→2 is {-100 * row.estimate:.2f} points below grpo 2→2 (not settled; 95 %: "
-        f"{100 * row.low:+.2f} to {100 * row.high:+.2f})."]  # fmt: skip
+        f"{-100 * row.high:.2f} to {-100 * row.low:.2f})."]  # fmt: skip
     settled = table.assign(high=-1e-3)
     assert "points behind grpo 2→2 (95 %: " in next(card_sentences(settled, study))
 

@@ -221,7 +221,9 @@ def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
     assert state_of(store) == "lost"
 
 
-@pytest.mark.parametrize("error", ["a\nmax_variance 8→4 1 done", "\x1b]0;owned\x07", "a\r\tb"])
+@pytest.mark.parametrize(
+    "error", ["a\nmax_variance 8→4 1 done", "\x1b]0;owned\x07", "a\r\tb", "a \u202eb"]
+)
 def test_an_error_stays_on_its_line_and_writes_nothing_but_text(study, capsys, error):
     before = main(["status", "default"]), capsys.readouterr().out.splitlines()
     study["failed"].set_status(error=error)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pods.analysis.compare.text import Record, shown_difference
+from pods.analysis.compare.text import Record, interval_text, shown_difference
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.statistics import Floats
 
@@ -99,9 +99,7 @@ def card_sentences(table: pd.DataFrame, study: Study) -> Iterator[str]:
         if not is_settled:
             side = "above" if row.estimate > 0 else "below"
 
-        low = study.scale * row.low
-        high = study.scale * row.high
-        certainty = f"95 %: {low:+.2f} to {high:+.2f}"
+        certainty = f"95 %: {interval_text(row.estimate, row.low, row.high, study)}"
         if not is_settled:
             certainty = f"not settled; {certainty}"
         points = shown_difference(abs(row.estimate), study)

@@ -106,7 +106,7 @@ def _certainty(row: Record, family: int, study: Study) -> str:
         runs = f"{row.runs} pairs"
     parts = []
     if not np.isnan(row.low):
-        parts.append(f"95 % interval {_interval(row, study)}")
+        parts.append(f"95 % interval {interval_text(row.estimate, row.low, row.high, study)}")
 
     fewest = min(row.runs, row.baseline_runs)
     if fewest < LEAST_RUNS:
@@ -124,11 +124,10 @@ def _certainty(row: Record, family: int, study: Study) -> str:
     return certainty
 
 
-def _interval(row: Record, study: Study) -> str:
-    """Give the ends of the interval, without signs where both have that of the difference."""
-    low, high = row.low, row.high
-    if low * high >= 0:
-        low, high = sorted([abs(low), abs(high)])
+def interval_text(estimate: float, low: float, high: float, study: Study) -> str:
+    """Give the interval of a difference whose size a sentence gives without its sign."""
+    if estimate < 0:
+        low, high = -high, -low
     return f"{shown_score(low, study)} to {shown_score(high, study)}"
 
 
