@@ -191,7 +191,8 @@ def test_order_and_colour_are_the_studys_whatever_runs_are_drawn_in_whatever_ord
 
 def test_the_line_of_a_single_run_goes_through_its_evaluations(tmp_path):
     """At 3.1 s no point of a grid of 60 lies, and the line would cut the peak."""
-    write_run(tmp_path, [(0, 0.0, 0), (1, 3.1, 8), (2, 12.0, 2)], "study=s", "arm=pods")
+    write_run(tmp_path, [(0, 0.0, 0), (1, 3.1, 8), (2, 12.0, 2)], "study=s",
+              "checkpoint.every_train_seconds=3.0", "checkpoint.every_steps=null")  # fmt: skip
     loaded = load(tmp_path / "s", run_folders(tmp_path / "s"))
     lines = accuracy(loaded, tables(loaded)).draw().axes[0].lines
     [line] = [line for line in lines if len(line.get_xdata()) > 3]
