@@ -92,11 +92,11 @@ def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys)
                 shown = capsys.readouterr()
                 assert "Traceback" not in shown.err and code in (0, 1, 2), (verb, shown.err)
                 if verb == "status default":
-                    lines = shown.out.splitlines()
-                    assert len(lines) == 3 and "preempted" in lines[2]
-                    assert name != "status.json" or "lost" in lines[1]
-                    assert name.startswith("attempts/") or "damaged: " in lines[1] or (
-                        "arm=" in lines[1] or "cannot be read" in lines[1]), lines[1]  # fmt: skip
+                    said = shown.out
+                    assert len(said.splitlines()) == 3 and "preempted" in said
+                    assert name != "status.json" or "lost" in said
+                    assert name.startswith("attempts/") or "damaged: " in said or (
+                        "arm=" in said or "cannot be read" in said), said  # fmt: skip
         finally:
             path.unlink(missing_ok=True)
             if before is not None:

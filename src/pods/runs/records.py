@@ -8,13 +8,16 @@ import stat
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NotRequired, Required, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict, TypeVar
 
 import msgspec
 import yaml
 
 T = TypeVar("T")
 LIMIT = 2**30  # bytes of a file: no log or evaluation has more, and a machine's memory may have
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # since 1970, too: it is 3,000 years
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is 7 x faster
 
 
@@ -31,23 +34,23 @@ class Status(TypedDict, total=False):
     state: Required[Literal["pending", "running", "done", "failed", "preempted", "lost"]]
     pid: int
     host: str
-    heartbeat: float
-    step: int
-    train_seconds: float
-    accuracy: float | None
+    heartbeat: Seconds
+    step: Count
+    train_seconds: Seconds
+    accuracy: Share | None
     reward: float | None  # mean training reward of the last step, if it had any
     error: str | None
     exit_code: int | None
-    skipped_steps: int
+    skipped_steps: Count
 
 
 class Clock(TypedDict):
     """clock.json of a checkpoint: last step, training clock, and the log as it was then."""
 
     run: str
-    step: int
-    train_seconds: float
-    metrics_bytes: int
+    step: Count
+    train_seconds: Seconds
+    metrics_bytes: Count
     metrics_sha256: str
     evaluation: bool  # False: the checkpoint is only to resume from
 
@@ -55,7 +58,7 @@ class Clock(TypedDict):
 class Split(TypedDict):
     """The problems that a run uses of one split."""
 
-    problems: int
+    problems: Count
     sha256: str
     too_long: NotRequired[list[str]]
 
@@ -81,7 +84,6 @@ class Environment(TypedDict, total=False):
     packages: dict[str, str | None]
     commit: str | None
     processes: int  # all of the run's
-    clock: str
     engine: dict[str, Any]
     only_evaluates: bool  # the run had nothing left to train when the process began
 
@@ -89,7 +91,7 @@ class Environment(TypedDict, total=False):
 class ManifestFile(TypedDict):
     """Size and SHA-256 of one file of a checkpoint, in its MANIFEST.json."""
 
-    bytes: int
+    bytes: Count
     sha256: str
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from pods.analysis.compare.compare import BEHIND, NOT_SETTLED, Comparison
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import RunCurve, amount, run_curves, title_of
+from pods.analysis.numbers.span import span_lines
 from pods.analysis.numbers.statistics import FEW_RUNS, LEAST_RUNS, is_settled
 from pods.analysis.numbers.tables import slow_runs
 
@@ -140,7 +141,9 @@ def caveats(comparison: Comparison) -> Iterator[str]:
     tests = comparison.contrasts
     span = comparison.window
 
-    yield from _end_of_records(comparison)
+    if study.prices is None:
+        yield from _end_of_records(comparison)
+    yield from span_lines(study, list(comparison.arms.series))
     if study.seeded and (tests[tests.low.notna()].design == "unpaired").any():
         yield "Arms that share fewer than two seeds are not paired."
     if len(tests) > tests.outcome.nunique():

@@ -139,13 +139,13 @@ def _draw_curve(axes: Axes, line: _Curve, look: dict[str, Any], label: str) -> N
     axes.plot([], [], **look, label=label)
 
 
-def step_cost(axes: Axes, summary: pd.DataFrame, baseline: str | None) -> None:
-    """Draw the mean seconds per step of each series, stacked by phase, and say how many they are.
+def step_cost(axes: Axes, summary: pd.DataFrame, study: Study, baseline: str | None) -> None:
+    """Draw what a step of each series takes on average, stacked by phase, and say how much it is.
 
     With a baseline, also how many times its step a step of another series costs.
     """
     names = summary.series.map(style.legend_name)
-    seconds = summary.seconds_per_step
+    seconds = summary[study.per_step]
     end = pd.Series(0.0, index=summary.index)
     for column in phase_columns(summary):
         widths = summary[column]
@@ -155,11 +155,13 @@ def step_cost(axes: Axes, summary: pd.DataFrame, baseline: str | None) -> None:
             end = end + widths.fillna(0)
     if not end.any():  # imported logs have no phases
         end = seconds
-        axes.barh(names, end, color=style.PHASE_COLOURS["modelled"], label="all phases")
+        axes.barh(names, end, color=style.PHASE_COLOURS["all phases"], label="all phases")
 
-    label = "time per step (s)"
+    label = style.per_step_label(study)
     decimals = max(0, 2 - math.floor(math.log10(seconds.max())))
-    texts = seconds.map(f" {{:.{decimals}f}} s".format)
+    number = f"{{:.{decimals}f}}"
+    shown = f" ${number}" if study.x == "dollars" else f" {number} s"
+    texts = seconds.map(shown.format)
     if baseline in set(summary.series):
         label += f"; ×: relative to {style.legend_name(str(baseline))}"
         is_other = summary.series != baseline
