@@ -128,8 +128,8 @@ def test_all_malformed_rows_of_both_splits_are_counted(tmp_path, capsys):
 
 @pytest.mark.parametrize(("train", "test", "keys", "message"), [
     ([], TEST, {}, "train.jsonl has no usable row"),
-    (TRAIN, [b"[]"], {"malformed": "drop"},
-     r"test.jsonl has no usable row \(test.jsonl row 1: must be a JSON object, not list\)"),
+    (TRAIN, [b"{}"], {"malformed": "drop"},
+     r"test.jsonl has no usable row \(test.jsonl row 1: `question` is missing\)"),
     (TRAIN, TEST, {"few_shot": 5, "train_size": 1}, "task.few_shot=5: must be less than 5"),
     (TRAIN, TEST, {"train_size": 6}, "^task.train_size=6: must be at most 5, the number of"),
     (TRAIN, TEST, {"train_size": 4, "few_shot": 2}, "task.train_size=4: must be at most 3, .* "

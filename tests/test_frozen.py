@@ -23,8 +23,7 @@ OTHER = {
     int: lambda v: v + 1, float: lambda v: v / 3 + 0.25, bool: lambda v: not v,
     str: lambda v: v + "x", list: lambda v: v[:-1], type(None): lambda v: 7}  # fmt: skip
 SCIENCE = [name for name, key in all_keys().items() if not key.operational]
-PLACES = {"task.path", "task.test_path", "task.system", "model.path", "model.hub",
-          "budget.clock_model"}  # fmt: skip
+PLACES = {"task.path", "task.test_path", "task.system", "model.path", "model.hub"}
 
 
 def edit(store: RunStore, name: str, change) -> None:

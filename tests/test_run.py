@@ -241,7 +241,8 @@ os.mkdir = mkdir
 
 @pytest.mark.parametrize(("word", "code", "said"), [
     ("seed=0,x", 2, "seed=x: must be an integer >= 0\n"),
-    ("runs_dir=read-only", 75, "[^\n]*: Read-only file system\nfix this, then [^\n]*\n"),
+    ("runs_dir=read-only", 75,
+     "runs_dir=read-only, [^\n]*: Read-only file system\\)\nfix this, then [^\n]*\n"),
 ])  # fmt: skip
 def test_errors_come_before_anything_heavy(word, code, said, run_fresh, tmp_path, monkeypatch):
     imported = note_imports(tmp_path, monkeypatch)

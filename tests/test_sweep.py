@@ -197,13 +197,18 @@ def test_a_dry_run_lists_jobs_and_what_is_missing(run_py, tmp_path, monkeypatch)
     before = set(tmp_path.rglob("*"))
     result = run_py("seed=0,1", "--config-dir", ".", "--debug", *SHORT, "-m", "dry_run=true")
     assert result.returncode == 0, result.stderr
-    header, done, pending, total, memory, last = result.stdout.splitlines()
+    header, done, pending, total, model, evaluations, memory, last = result.stdout.splitlines()
     assert header.split() == ["arm", "n→m", "seed", "id", "state", "time", "disk"]
     [folder] = (tmp_path / "runs").glob("*/*/*/seed*")
     assert done.split()[:6] == ["max_variance", "64→16", "0", folder.name[6:], "done", "-"]
     assert "pending" in pending and "≥" in pending
-    assert total.startswith("1 of 2 jobs to run, 2 at a time: ") and "MB free" in total
-    assert memory.startswith("memory: at most 0.") and memory.endswith(" for each of 2 processes")
+    assert total.startswith("1 of 2 jobs to run, 2 at a time: ") and total.endswith("B free)")
+    assert model.startswith("model: tiny, ") and "132,608 parameters" in model
+    places = "at step 0, every 2 steps and at the end of a run"
+    answers = "each of 32 answers (16 questions × 2)"
+    assert evaluations.startswith(f"evaluations: {places}, {answers}; not in the time above: ")
+    assert memory.startswith("memory: at most 495.8") and " MB in each process (" in memory
+    assert memory.endswith(" for each of 2 processes")
     assert last == "dry run: no job was started"
     result = run_py("task=gsm8k", "task.path=nowhere", "model=smollm2_135m", "hardware=l40s",
                     "model.path=not/there", "dry_run=true")  # fmt: skip
@@ -252,7 +257,7 @@ def test_a_dry_run_counts_distinct_jobs_and_creates_no_folder(run_py, tmp_path, 
     assert [line.split()[2] for line in lines[1:3]] == ["0", "1"]
     assert lines[3].startswith("2 of 2 jobs to run, 1 repeated, ")
     arms = run_py("-m", "arm=grpo", "nm=n64_m16,n32_m16,n16_m16", "runs_dir=empty", "dry_run=true")
-    assert "1 of 1 jobs to run, 2 repeated, 1 at a time: at least 30 s, " in arms.stdout
+    assert "1 of 1 jobs to run, 2 repeated, 1 at a time: at least 30 s of training, " in arms.stdout
     assert run_py("runs_dir=new/place", "dry_run=true").returncode == 0
     assert set(tmp_path.rglob("*")) == before
 

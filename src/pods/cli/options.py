@@ -86,14 +86,22 @@ def filter_of(options: Namespace) -> "StudyFilter":
     """Return the choice that was typed."""
     from pods.analysis.loading.filter import StudyFilter
 
-    arms = []
-    if options.shown is not None:
-        arms = re.split(r",(?! )", options.shown)  # in a curve's name a space follows a comma
     return StudyFilter(
-        arms=tuple(arms),
+        arms=typed_arms(options.shown),
         metric=options.metric,
         until=options.until,
         baseline=options.baseline,
         x=options.x,
         prices=prices_of(options),
     )
+
+
+def typed_arms(shown: str | None) -> tuple[str, ...]:
+    """Return the arms of the option `--arms`; none: it was not typed.
+
+    >>> typed_arms("pods 64→16, update.lr=0.001,grpo")
+    ('pods 64→16, update.lr=0.001', 'grpo')
+    """
+    if shown is None:
+        return ()
+    return tuple(re.split(r",(?! )", shown))  # in a curve's name a space follows a comma

@@ -135,25 +135,12 @@ class BudgetConfig:
         ),
     ]
     max_steps: Annotated[Whole | None, key("number of steps; null sets no limit")]
-    clock_model: Annotated[
-        Text | None,
-        key(
-            "prices by which each step advances the clock: l40s, or a JSON file with base, "
-            "per_rollout, per_kept (seconds) and source; null: it is measured"
-        ),
-    ]
 
     def is_spent(self, step: int, train_seconds: float) -> bool:
         """Return whether a run whose training clock shows `train_seconds` ends after a step."""
         if self.max_steps is not None and step >= self.max_steps:
             return True
         return self.train_seconds is not None and train_seconds >= self.train_seconds
-
-    def clock_text(self) -> str:
-        """Return where the training seconds come from."""
-        if self.clock_model is None:
-            return "measured"
-        return f"modelled by {Path(self.clock_model).name}"
 
 
 @dataclass

@@ -74,8 +74,7 @@ def status_row(folder: Path) -> dict[str, Any]:
 def _labels(config: Config, status: Status) -> dict[str, Any]:
     budget = f"{config.budget.max_steps} steps"
     if config.budget.train_seconds is not None:
-        unit = "s" if config.budget.clock_model is None else "s modelled"
-        budget = f"{config.budget.train_seconds:g} {unit}"
+        budget = f"{config.budget.train_seconds:g} s"
     return {
         "arm": config.arm_name(),
         "n": config.nm.n,

@@ -17,6 +17,7 @@ from pods.analysis.loading.study import MEASURED, Study, by_key
 from pods.analysis.numbers.outcomes import amount, measure, title_of
 from pods.analysis.numbers.statistics import ALPHA
 from pods.analysis.writing import folder_for, provenance, write_csv, write_json, write_latex
+from pods.system.text import short
 
 TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
 TESTS += ["estimate", "low", "high", "p", "p_holm"]
@@ -24,6 +25,7 @@ LEVELS = ["value", "stderr", "estimate", "low", "high"]
 RANKS = ["rank", "series", "runs", "value", "stderr", "estimate", "low", "high", "against_best"]
 RATIOS = ["ratio", "low", "high", "steps_ratio"]
 SHOWN_TARGETS = 3
+IN_JSON = "more in compare.json"
 CONTRASTS_TITLE = (
     "differences in {unit}: estimate, 95 % t interval, p of the t test (paired over seeds, or "
     "Welch's)"
@@ -104,9 +106,9 @@ def format_comparison(comparison: Comparison) -> str:
     parts = []
     if comparison.ranking is not None:
         parts.append(ranking_verdict(comparison))
-    parts.append("\n".join(verdicts(comparison)))
+    parts.append("\n".join(short(verdicts(comparison), rest=IN_JSON)))
     parts.append(format_tables(comparison))
-    lines = [f"- {line}" for line in caveats(comparison)]
+    lines = [f"- {line}" for line in short(list(caveats(comparison)), rest=IN_JSON)]
     if lines:
         parts.append("\n".join(["caveats:", *lines]))
     return "\n\n".join(parts)
@@ -146,7 +148,9 @@ def format_tables(comparison: Comparison) -> str:
     """Return the tables for a screen, each below its title."""
     parts = []
     for shown in shown_tables(comparison):
-        parts.append(f"{shown.title}\n{shown.table.to_string(index=False)}")
+        lines = shown.table.to_string(index=False).splitlines()
+        rows = short(lines, rest=f"more in compare.{shown.name}csv")
+        parts.append("\n".join([shown.title, *rows]))
     return "\n\n".join(parts)
 
 

@@ -15,6 +15,7 @@ from pods.analysis.numbers.outcomes import RunCurve, amount, run_curves, title_o
 from pods.analysis.numbers.span import span_lines
 from pods.analysis.numbers.statistics import FEW_RUNS, LEAST_RUNS, is_settled
 from pods.analysis.numbers.tables import slow_runs
+from pods.system.text import short
 
 RECORD = 0.9  # of the longest record: a shorter window leaves out too much of it
 NO_SPREAD = {
@@ -52,7 +53,7 @@ def ranking_verdict(comparison: Comparison) -> str:
         sentences.append(f"{len(behind)} of {rest} other arms {verb} behind it.")
     not_settled = ranking.arms(NOT_SETTLED)
     if not_settled:
-        sentences.append(f"Not settled against it: {', '.join(not_settled)}.")
+        sentences.append(f"Not settled against it: {', '.join(short(not_settled))}.")
     return " ".join(sentences)
 
 
@@ -105,7 +106,7 @@ def _certainty(row: Record, family: int, study: Study) -> str:
         runs = f"{row.runs} pairs"
     parts = []
     if not np.isnan(row.low):
-        parts.append(f"95 % interval {_interval(row, study)}")
+        parts.append(f"95 % interval {interval_text(row.estimate, row.low, row.high, study)}")
 
     fewest = min(row.runs, row.baseline_runs)
     if fewest < LEAST_RUNS:
@@ -123,11 +124,10 @@ def _certainty(row: Record, family: int, study: Study) -> str:
     return certainty
 
 
-def _interval(row: Record, study: Study) -> str:
-    """Give the ends of the interval, without signs where both have that of the difference."""
-    low, high = row.low, row.high
-    if low * high >= 0:
-        low, high = sorted([abs(low), abs(high)])
+def interval_text(estimate: float, low: float, high: float, study: Study) -> str:
+    """Give the interval of a difference whose size a sentence gives without its sign."""
+    if estimate < 0:
+        low, high = -high, -low
     return f"{shown_score(low, study)} to {shown_score(high, study)}"
 
 

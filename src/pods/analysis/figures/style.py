@@ -52,7 +52,7 @@ PHASE_COLOURS = {  # grey, since a colour belongs to an arm
     "select": "#202020",
     "update": "#909090",
     "sync": "#606060",
-    "modelled": "#b0b0b0",
+    "all phases": "#b0b0b0",
 }
 LABELS = MEASURES | {
     "both": "correct and in the format",

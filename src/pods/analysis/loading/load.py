@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.loading.consistency import budget_text, clock_note, inconsistencies
+from pods.analysis.loading.consistency import budget_text, inconsistencies
 from pods.analysis.loading.faults import Fault, faults
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
@@ -21,6 +21,7 @@ from pods.analysis.loading.study import KEY, Study
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import clocks
 from pods.runs.store import RunStore, run_folders
+from pods.system.text import short
 
 MISSING = "missing (the sweep's command makes a run and its evaluations, --allow leaves it out):"
 INCONSISTENT = "inconsistent (--allow accepts it, study=NAME keeps runs apart):"
@@ -183,11 +184,11 @@ def _refuse(opened: _Opened, checked: _Checked) -> None:
     """Raise a `ValueError` that lists what is missing and what differs, if anything is."""
     lines = []
     if checked.missing:
-        lines += [MISSING, *checked.missing]
+        lines += [MISSING, *short(checked.missing)]
         if not opened.unreadable and not opened.set_aside:
             lines += _how_to_remove_odd_one(checked.runs)
     if checked.differences:
-        lines += [INCONSISTENT, *checked.differences]
+        lines += [INCONSISTENT, *short(checked.differences)]
     if lines:
         raise ValueError("\n".join(lines))
 
@@ -215,7 +216,7 @@ def _study(folder: Path, opened: _Opened, checked: _Checked, priced: bool) -> St
         evaluations += made.evaluations
         steps += made.steps
     if not evaluations:
-        raise ValueError("\n".join([f"{folder.name}: no evaluation to read", *missing]))
+        raise ValueError("\n".join([f"{folder.name}: no evaluation to read", *short(missing)]))
 
     runs = pd.DataFrame(rows)
     budgets = dict.fromkeys(budget_text(run.config) for run in opened.runs)
@@ -229,8 +230,6 @@ def _study(folder: Path, opened: _Opened, checked: _Checked, priced: bool) -> St
         missing=missing,
         inconsistencies=checked.differences,
         order=_order(folder, checked.runs),
-        note="" if priced else clock_note(opened.runs),
-        clock=runs.clock.iloc[0],
         varied=list(checked.kept[0].varied),
     )
 

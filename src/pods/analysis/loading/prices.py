@@ -127,6 +127,15 @@ def read_card(name: str) -> PriceCard:
     return PriceCard(name=path.stem, **_values(content, name))
 
 
+def known_cards() -> list[PriceCard]:
+    """Return the cards of `conf/prices`."""
+    return [read_card(name) for name in _names()]
+
+
+def _names() -> list[str]:
+    return sorted(path.stem for path in CARDS.glob("*.yaml"))
+
+
 def _path_of(name: str) -> Path:
     """Return the file of a card."""
     if "/" in name or name.endswith((".yaml", ".yml")):
@@ -135,9 +144,8 @@ def _path_of(name: str) -> Path:
             raise ConfigError("prices", name, "must be a YAML file, not a folder or a pipe")
         return path
 
-    names = sorted(path.stem for path in CARDS.glob("*.yaml"))
-    if name not in names:
-        allowed = f"must be one of {', '.join(names)}, or a YAML file such as ./mine.yaml"
+    if name not in _names():
+        allowed = f"must be one of {', '.join(_names())}, or a YAML file such as ./mine.yaml"
         raise ConfigError("prices", name, allowed)
     return CARDS / f"{name}.yaml"
 

@@ -40,7 +40,7 @@ class Study:
     """All curves of the study's folder in the order of their colours, "" for what is not loaded."""
     seeded: bool = True
     """Equal seeds mean equal prompts and draws, so that runs may be paired."""
-    note: str = ""  # what a reader of imported logs, or of a modelled time, has to know
+    note: str = ""  # what a reader of imported logs, or of a time by prices, has to know
     metric: str = "accuracy"
     """The measure that the column accuracy holds; see `pods.analysis.loading.filter`."""
     share: bool = True

@@ -206,5 +206,5 @@ def slow_runs(study: Study) -> Iterator[str]:
         which = SEPARATOR.join(names)
     yield (
         f"The CPU was used for less than {100 * LEAST_CPU_SHARE:.0f} % of the training time of "
-        f"{which}: other processes made their measured times longer."
+        f"{which}: other processes, or a function that waits, made their measured times longer."
     )
