@@ -123,6 +123,8 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
         return _no_such_key(str(cause.full_key), overrides)
 
     text = " ".join(str(error).split())
+    if text.startswith("Could not override"):  # a folder of conf/ that is no group of a run
+        return _no_such_key(text.split("'")[1], overrides)
     if text.startswith(("Ambiguous value", "Sweep parameters")):
         text = _several_values(text.split("'")[1])
     elif text.startswith("Multiple values for "):
