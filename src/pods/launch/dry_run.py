@@ -18,6 +18,7 @@ from pods.config.schema import Config
 from pods.launch.backend import has_work_left
 from pods.launch.devices import check_gpus, device_pool, max_concurrent
 from pods.launch.memory_forecast import describe, read_sizes, trained_numbers
+from pods.runs.freeze import check_budgets, trains_on
 from pods.runs.identity import fingerprint, identity, identity_keys, run_folder
 from pods.runs.status import state_of
 from pods.runs.store import RESUMABLE, RunStore
@@ -78,6 +79,7 @@ def _refused(configs: Sequence[Config]) -> Iterator[str]:
     checks: list[Callable[[], None]] = [
         lambda: check_data(config.task for config in ready),
         lambda: try_functions(ready),
+        lambda: check_budgets(ready),
     ]
     for check in checks:
         try:
@@ -120,8 +122,10 @@ def _plan(config: Config) -> PlannedJob:
 
     store = RunStore(run_folder(config, content))
     state = state_of(store) if store.config_path.exists() else "pending"
+    if state == "done" and trains_on(store, config):
+        state = f"trains on from {store.config().budget.text()} to {budget.text()}"
     again = config.retry == "all" and state == "done"
-    has_work = has_work_left(store, config.retry) and state != "running"
+    has_work = has_work_left(store, config) and state != "running"
     if state != "pending" and not again:
         seconds = max(0.0, seconds - store.status().get("train_seconds", 0.0))
     return PlannedJob(

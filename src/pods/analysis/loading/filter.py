@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from pods.analysis.loading.arm_names import curves_named, resolve
+from pods.analysis.loading.budgets import in_budgets
 from pods.analysis.loading.study import Study, passes
 
 METRICS = ("accuracy", "lenient", "format", "both")
@@ -70,7 +71,7 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     an arm is named twice; the baseline is not among the arms.
     """
     if chosen == StudyFilter():
-        return study  # in its own order, so that default tables keep their bytes
+        return in_budgets(study, None)  # in its own order, so that default tables keep their bytes
     names = _chosen_arms(study, chosen)
     study = replace(
         study,
@@ -79,7 +80,8 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
         steps=_of_arms(study.steps, names),
         baseline=_chosen_baseline(study, chosen, names),
     )
-    return _in_window(_over(_measured(study, chosen.metric), chosen.x), chosen.until)
+    study = _over(_measured(study, chosen.metric), chosen.x)
+    return _in_window(in_budgets(study, chosen.until), chosen.until)
 
 
 def _chosen_arms(study: Study, chosen: StudyFilter) -> list[str]:
