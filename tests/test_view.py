@@ -236,7 +236,7 @@ def test_accuracy_is_one_panel_in_percent_with_a_legend_in_the_order_of_the_ends
     assert figure.axes[0].get_xlabel() == "training time (s)"
     assert figure.axes[0].get_title() == ""
     assert accuracy(loaded, tables(loaded)).caption.endswith(
-        "Each value is of 2 passes over 4 questions. s: 10 s of training clock per run, on A CPU."
+        "Each value is of 2 passes over 4 questions. s: 10 s per run, on A CPU."
     )
 
 
@@ -327,12 +327,12 @@ def test_a_sweep_of_new_seeds_or_a_new_arm_draws_the_whole_study(tmp_path, one_f
 def test_a_sweep_whose_study_has_gaps_draws_its_own_runs_in_a_folder_of_their_own(
     tmp_path, one_format, capsys
 ):
-    """The other arm lacks a seed; the budget is another one."""
+    """The other arm lacks a seed; the questions are asked at another temperature."""
     whole = swept(tmp_path, "arm=pods seed=0", "arm=grpo seed=0")
     before = contents(tmp_path / "s" / "figures")
     for words, reason in (
         ("arm=pods seed=1", "grpo 16→16 seed 1: never run"),
-        ("arm=pods seed=1 budget.train_seconds=9", "budget"),
+        ("arm=pods seed=1 evaluation.temperature=0.5", "temperature"),
     ):
         capsys.readouterr()
         assert swept(tmp_path, words) == whole
