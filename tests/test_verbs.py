@@ -244,7 +244,7 @@ def test_a_fit_machine_is_told_how_to_try_a_step(doctor, tmp_path):
     command = lines[-1].removeprefix("nothing is missing; to try two steps: ")
     typed = "engine=transformers 'task.reward=[correct]' debug=default runs_dir=$(mktemp -d)"
     assert command == f"python src/run.py {typed}"
-    assert value(lines, "memory").startswith("at most 637.0 MB in each process (")
+    assert value(lines, "memory").startswith("at most 544.8 MB in each process (")
     assert "torch 2." in "".join(lines)
     assert list(tmp_path.iterdir()) == []
 

@@ -189,6 +189,19 @@ def test_order_and_colour_are_the_studys_whatever_runs_are_drawn_in_whatever_ord
     assert look_of(some, "pods 64→16") == look_of(whole, "pods 64→16") == marker_and_colour(1)
 
 
+def test_the_line_of_a_single_run_goes_through_its_evaluations(tmp_path):
+    """At 3.1 s no point of a grid of 60 lies, and the line would cut the peak."""
+    write_run(tmp_path, [(0, 0.0, 0), (1, 3.1, 8), (2, 12.0, 2)], "study=s",
+              "checkpoint.every_train_seconds=3.0", "checkpoint.every_steps=null")  # fmt: skip
+    loaded = load(tmp_path / "s", run_folders(tmp_path / "s"))
+    lines = accuracy(loaded, tables(loaded)).draw().axes[0].lines
+    [line] = [line for line in lines if len(line.get_xdata()) > 3]
+    assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True))[3.1] == 100
+    [marks] = curves_of(accuracy(loaded, tables(loaded))).values()
+    assert marks.get_xdata().tolist() == [0.0, 3.1, 12.0]
+    assert marks.get_ydata().tolist() == pytest.approx([0.0, 100.0, 25.0])
+
+
 def test_the_band_is_one_standard_error_and_long_names_leave_the_curves_their_place(tmp_path):
     """Accuracies 0.25 and 0.75 at the end of each arm: a standard error of 0.25."""
     same = ("task=gsm8k", "model=smollm2_135m", "arm=pods", "study=s", "dry_run=true")
