@@ -253,6 +253,7 @@ def test_a_card_that_says_what_cannot_be_is_refused_in_a_line(tmp_path, capsys, 
      ("4.4", "must be a YAML file with lines such as per_step: 4.4"),
      ("", "must be a YAML file with lines such as per_step: 4.4"),
      ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
+     ("per_step: 1\nper_step: 2", "must have each key once"),
      ("1: 2", "1=2: no such key; a card has unit, "),
      (b"\xff\xfe\xfa", "must be a YAML file of prices: ")],
 )  # fmt: skip

@@ -118,12 +118,16 @@ def read_card(name: str) -> PriceCard:
     """
     path = _path_of(name)
     try:
-        content = yaml.safe_load(path.read_bytes())
+        text = path.read_bytes()
+        lines = yaml.compose(text, yaml.SafeLoader)
+        content = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError("prices", name, f"must be a YAML file of prices: {reason}") from error
     if not isinstance(content, dict):
         raise ConfigError("prices", name, "must be a YAML file with lines such as per_step: 4.4")
+    if len(lines.value) > len(content):
+        raise ConfigError("prices", name, "must have each key once")
     return PriceCard(name=path.stem, **_values(content, name))
 
 
@@ -227,7 +231,8 @@ def _without_times(table: pd.DataFrame) -> pd.DataFrame:
 
 def _check_amounts(study: Study, steps: pd.DataFrame, card: PriceCard) -> None:
     """Raise a `ValueError` if a run does not log an amount that the card has a price for."""
-    runs = study.evaluations.drop_duplicates("run")
+    key = ["series", "seed", "run"]
+    runs = pd.concat([study.evaluations[key], steps[key]]).drop_duplicates("run")
     for column in card.columns:
         complete: set[str] = set()
         if column in steps:

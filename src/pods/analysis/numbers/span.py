@@ -18,12 +18,6 @@ def window_of(study: Study, curves: Sequence[RunCurve]) -> Window:
         return span
 
     shortest = _shortest(curves)
-    if shortest.seconds[-1] < study.until < math.inf:
-        raise ValueError(
-            f"until={study.until:g}: must be covered by all runs; {_name(shortest)} ends at "
-            f"{amount(float(shortest.seconds[-1]), study.x)} after {shortest.steps[-1]:,.0f} steps "
-            f"and needs {_steps_to(shortest, study.until):,} {study.clock}"
-        )
     for curve in curves:
         later = curve.seconds[curve.seconds > 0]
         if not (later <= span.end).any():
@@ -32,6 +26,12 @@ def window_of(study: Study, curves: Sequence[RunCurve]) -> Window:
                 f"{amount(span.end, study.x)}, where {_name(shortest)} ends {study.clock}: "
                 "it must be evaluated earlier, or the other one be longer"
             )
+    if shortest.seconds[-1] < study.until < math.inf:
+        raise ValueError(
+            f"until={study.until:g}: must be covered by all runs; {_name(shortest)} ends at "
+            f"{amount(float(shortest.seconds[-1]), study.x)} after {shortest.steps[-1]:,.0f} steps "
+            f"and needs {_steps_to(shortest, study.until):,} {study.clock}"
+        )
     return span
 
 
