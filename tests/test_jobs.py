@@ -390,6 +390,11 @@ def test_a_dry_run_adds_up_what_is_left(tmp_path):
     assert totals.startswith(
         "2 of 2 jobs to run, 2 at a time: at least 1 min 40 s of training, "
     ), totals
+    freeze(configs[1]).set_status(state="done", train_seconds=30.0)
+    for retry, ends in (("failed", "done - -"), ("all", f"done ≥ 30 s ≥ {short}")):
+        table, totals, *_ = dry_run.show([composed(*words, budgets[1], "seed=1", f"retry={retry}")])
+        assert " ".join(table.split()).endswith(ends), table
+        assert totals.startswith(f"{int(retry == 'all')} of 1 jobs to run, "), totals
     one = composed(*words, "budget.train_seconds=null", "budget.max_steps=7",
                    "checkpoint.every_steps=2", "seed=2")  # fmt: skip
     table, *_ = dry_run.show([one])  # 0, 2, 4, 6 and 7
