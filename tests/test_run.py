@@ -206,9 +206,15 @@ BAD = [  # test_config.py has the others
     (["engine=vlm"], "engine=vlm: did you mean vllm? It must be one of transformers, vllm"),
     (["seed=0,1"], "seed=0,1: must be one value; `python src/run.py -m` sweeps over several"),
     (["-m", "arm=[dapo,pods]"], "arm=[dapo,pods]: must be one; `-m arm=dapo,pods` sweeps"),
+    (["-m", "arm=grpo,[dapo,pods]"], "arm=[dapo,pods]: must be one; `-m arm=dapo,pods` sweeps"),
+    (["-m", "launch=local,null"], "launch=null: must be one of local, ray, slurm"),
     (["-m", "seed=range(0)"], "seed=range(0): has no value"),
     (["-m", "seed=0,1", "arm=glob(xyz*)"], "arm=glob(xyz*): has no value"),
     (["-m", "seed=range(5,5)", "arm=pods"], "seed=range(5,5): has no value"),
+    (["-m", "seed=interval(0,3)"], "seed=interval(0,3): must list its values: seed=1,2"),
+    *((["dry_run=true", word], f"{word}: is not used here; runs_dir=FOLDER says where runs go")
+      for word in ("hydra.job.chdir=true", "++hydra.run.dir=x", "hydra.output_subdir=x",
+                   "hydra/job_logging=default")),
 ]  # fmt: skip
 
 
@@ -270,7 +276,7 @@ def test_missing_weights_are_reported_with_the_remedy(run_py, tmp_path, monkeypa
     store = RunStore(run_folder(tmp_path))
     status = store.status()
     assert status["state"] == "pending" and "pods fetch" in status["error"]
-    assert has_work_left(store, store.config().retry)  # the same command tries again
+    assert has_work_left(store, store.config())  # the same command tries again
 
 
 @pytest.mark.slow

@@ -189,6 +189,19 @@ def test_order_and_colour_are_the_studys_whatever_runs_are_drawn_in_whatever_ord
     assert look_of(some, "pods 64→16") == look_of(whole, "pods 64→16") == marker_and_colour(1)
 
 
+def test_the_line_of_a_single_run_goes_through_its_evaluations(tmp_path):
+    """At 3.1 s no point of a grid of 60 lies, and the line would cut the peak."""
+    write_run(tmp_path, [(0, 0.0, 0), (1, 3.1, 8), (2, 12.0, 2)], "study=s",
+              "checkpoint.every_train_seconds=3.0", "checkpoint.every_steps=null")  # fmt: skip
+    loaded = load(tmp_path / "s", run_folders(tmp_path / "s"))
+    lines = accuracy(loaded, tables(loaded)).draw().axes[0].lines
+    [line] = [line for line in lines if len(line.get_xdata()) > 3]
+    assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True))[3.1] == 100
+    [marks] = curves_of(accuracy(loaded, tables(loaded))).values()
+    assert marks.get_xdata().tolist() == [0.0, 3.1, 12.0]
+    assert marks.get_ydata().tolist() == pytest.approx([0.0, 100.0, 25.0])
+
+
 def test_the_band_is_one_standard_error_and_long_names_leave_the_curves_their_place(tmp_path):
     """Accuracies 0.25 and 0.75 at the end of each arm: a standard error of 0.25."""
     same = ("task=gsm8k", "model=smollm2_135m", "arm=pods", "study=s", "dry_run=true")
@@ -223,7 +236,7 @@ def test_accuracy_is_one_panel_in_percent_with_a_legend_in_the_order_of_the_ends
     assert figure.axes[0].get_xlabel() == "training time (s)"
     assert figure.axes[0].get_title() == ""
     assert accuracy(loaded, tables(loaded)).caption.endswith(
-        "Each value is of 2 passes over 4 questions. s: 10 s of training clock per run, on A CPU."
+        "Each value is of 2 passes over 4 questions. s: 10 s per run, on A CPU."
     )
 
 
@@ -314,12 +327,12 @@ def test_a_sweep_of_new_seeds_or_a_new_arm_draws_the_whole_study(tmp_path, one_f
 def test_a_sweep_whose_study_has_gaps_draws_its_own_runs_in_a_folder_of_their_own(
     tmp_path, one_format, capsys
 ):
-    """The other arm lacks a seed; the budget is another one."""
+    """The other arm lacks a seed; the questions are asked at another temperature."""
     whole = swept(tmp_path, "arm=pods seed=0", "arm=grpo seed=0")
     before = contents(tmp_path / "s" / "figures")
     for words, reason in (
         ("arm=pods seed=1", "grpo 16→16 seed 1: never run"),
-        ("arm=pods seed=1 budget.train_seconds=9", "budget"),
+        ("arm=pods seed=1 evaluation.temperature=0.5", "temperature"),
     ):
         capsys.readouterr()
         assert swept(tmp_path, words) == whole

@@ -23,7 +23,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from pods.config.checks import validate
-from pods.config.compose import plain
+from pods.config.compose import check_groups, plain
 from pods.config.parse import ConfigError, all_keys
 from pods.config.schema import Config
 from pods.launch import dry_run, sweep
@@ -174,6 +174,7 @@ class SweepLauncher(Launcher):
 
         A dict is merged into what stands before it, so that Hydra must see all words in order.
         """
+        check_groups(overrides)
         loader = self.context.config_loader
         parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
         values = []

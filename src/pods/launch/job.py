@@ -116,7 +116,6 @@ class _Execution:
         facts = attempts.environment()
         facts["started"] = datetime.now(UTC).isoformat(timespec="seconds")
         facts["processes"] = config.hardware.processes
-        facts["clock"] = config.budget.clock_text()
         facts["only_evaluates"] = ended_at(self.store, config) is not None
         self.note(**facts)
         files.replace(self.folder / "git.diff", attempts.git("diff", "HEAD"))

@@ -30,7 +30,6 @@ from pods.training.step import (
     Sample,
     SelectedGroup,
     Step,
-    amounts,
     choose_trained,
     describe_nonfinite,
     outcome,
@@ -214,7 +213,7 @@ class TrainingLoop:
             stats, fault = self.update_policy(number, groups)
         with self.clock.phase("sync"):
             kept_projection = self.engine.sync()
-        seconds = self.clock.commit(amounts(groups))
+        seconds = self.clock.commit()
         self.clock.train_seconds = self.process_group.broadcast(self.clock.train_seconds)
 
         return Step(

@@ -10,7 +10,9 @@ import logging
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,20 @@ from pods.config.task_keys import TaskConfig
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it
 MAX_PRINTED = 3  # reasons on the screen; the run's data.json has all
+OTHER_FORMATS = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstandard",
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"[": "a JSON array",
+}
+"""The first bytes of files that are no JSON lines, and what these files are."""
+JSON_LINES = """each line must be like {"question": "2+3?", "answer": "#### 5"}"""
 Fields = Mapping[str, Any]
 Right = Callable[[str, str], bool]  # `right(answer, gold)` decides whether an answer is correct
 
@@ -96,7 +112,7 @@ def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
         raise ValueError(f"`{'` or `'.join(names)}` is missing")
     name = present[0]
     value = fields[name]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)  # also numpy's
     if or_number and is_number:
         if not math.isfinite(value):
             raise ValueError(f"`{name}` must be a finite number, not {value}")
@@ -117,10 +133,9 @@ def _type(value: Any) -> str:
     return "null" if value is None else type(value).__name__
 
 
-def _number_text(value: float) -> str:
-    if isinstance(value, int) or value.is_integer():
-        return str(int(value))
-    return repr(value)
+def _number_text(value: Any) -> str:
+    whole = int(value)
+    return str(whole if whole == value else value)
 
 
 def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row] = ()) -> Split:
@@ -134,12 +149,30 @@ def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row]
         if file is None:
             lines = _hub_rows(source)
         else:
-            lines = file.read_bytes().removeprefix(BYTE_ORDER_MARK).splitlines()
+            content = file.read_bytes().removeprefix(BYTE_ORDER_MARK)
+            lines = content.splitlines()
+            _check_lines(content, lines)
     except (OSError, ValueError) as error:
         raise ValueError(f"{key}: cannot read {location} ({error})") from error
     except MemoryError as error:
         raise ValueError(f"{key}: {location} does not fit into memory") from error
     return read_rows(lines, source, key, location, tests)
+
+
+def _check_lines(content: bytes, lines: Sequence[bytes]) -> None:
+    """Raise ValueError if a file has lines, but none with a JSON object."""
+    for line in lines:
+        with suppress(ValueError):
+            _object(line)
+            return
+    if not content.strip():
+        return
+
+    why = "no line is a JSON object"
+    for start, name in OTHER_FORMATS.items():
+        if content.lstrip().startswith(start):
+            why = f"it is {name}"
+    raise ValueError(f"{why}; {JSON_LINES}")
 
 
 def read_rows(
