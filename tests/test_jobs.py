@@ -73,7 +73,7 @@ def test_a_sweeper_such_as_optunas_is_given_the_accuracies(tmp_path, monkeypatch
 @pytest.mark.parametrize("words", [
     ("arm=grpo", "seed=1", "nm=n32_m16"), ("seed=2", "arm=grpo_ga", "nm.n=8"), ("debug=default",),
     ("update.lr=3e-7", "update.betas=[0.5,0.6]", "model.lora={r: 8, alpha: 9}"), ("++seed=4",),
-    ("study=other", "model.name='${study}'", "engine.lag=1", "budget.train_seconds=null",
+    ("study=other", "rollouts_every_steps='${nm.n}'", "engine.lag=1", "budget.train_seconds=null",
      "budget.max_steps=9"),
     ("task=gsm8k", "reproduction=faithful", "model=qwen2_5_3b"), ("nm.n=48", "nm={n: 32, m: 8}"),
 ])  # fmt: skip
