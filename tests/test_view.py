@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from studies import BASE, A, B, refused, write_run
 from pods.analysis.compare.compare import compare
 from pods.analysis.compare.tables import compare_study
 from pods.analysis.draw import draw
-from pods.analysis.figures import style
+from pods.analysis.figures import specs, style
 from pods.analysis.figures.specs import accuracy, difference, step_cost
 from pods.analysis.figures.style import COLOURS, look_of, marker_and_colour, x_axis
 from pods.analysis.loading.filter import StudyFilter, apply_filter
@@ -218,6 +219,23 @@ def test_the_band_is_one_standard_error_and_long_names_leave_the_curves_their_pl
     assert figure.axes[0].get_position().width > 1 / 3
     inside, whole = figure.legends[0].get_window_extent(), figure.bbox
     assert inside.x0 >= 0 and inside.x1 <= whole.x1
+
+
+def test_a_legend_of_many_long_names_leaves_a_single_panel_its_place(tmp_path):
+    same = ("task=gsm8k", "model=smollm2_135m", "arm=pods", "study=s", "dry_run=true")
+    for grader, temperature, lr in itertools.product(
+        ("exact", "lenient"), (0.9, 1.0), (1e-5, 3e-5)
+    ):
+        keys = (f"task.grader={grader}", f"sampling.temperature={temperature}", f"update.lr={lr}")
+        write_run(tmp_path, [(0, 0.0, 0), (2, 10.0, 2)], *same, *keys)
+    loaded = load(tmp_path / "s", run_folders(tmp_path / "s"), allow=True)
+    curves = tables(loaded).curves
+    slope = curves[curves.metric == "accuracy"]
+    figure = specs._metrics(loaded, "training", "One panel.", slope).draw()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns if nothing is left for the panel
+        figure.draw_without_rendering()
+    assert figure.axes[0].get_window_extent().height > 2 * figure.dpi
 
 
 def legend_of(figure):
