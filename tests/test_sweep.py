@@ -103,6 +103,7 @@ def test_a_stopped_sweep_leaves_no_process_says_what_is_left_and_resumes(run_py,
     wait_for(lambda: busy(tmp_path) == 2)
     statuses = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob("status.json")]
     pids = [status["pid"] for status in statuses if "pid" in status]
+    os.kill(pids[0], signal.SIGSTOP)  # a suspended job goes on, to stop
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate()
     assert process.returncode == 75, output
