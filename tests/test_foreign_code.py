@@ -78,6 +78,7 @@ def test_a_damaged_model_is_refused_in_one_line(tmp_path, damage):
     assert "\n" not in message and len(message) < len(str(folder)) + 450
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("-m", "seed=0,1"), ("hardware.processes=2", "nm.groups=2")])
 def test_a_file_in_the_working_folder_replaces_no_library(words, tmp_path):
     for name in ("random", "statistics", "selectors", "yaml", "numpy", "torch"):
@@ -103,7 +104,7 @@ def test_a_fork_neither_holds_the_lock_nor_swallows_signals(tmp_path):
         assert os.read(begun, 1) == b"!"
         assert is_held(path)
     try:
-        wait_for(lambda: not is_held(path), 20)
+        wait_for(lambda: not is_held(path), 40)
     finally:
         os.kill(child, signal.SIGTERM)
         _, status = os.waitpid(child, 0)
