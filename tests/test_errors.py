@@ -174,6 +174,7 @@ def test_a_full_disk_gives_75_at_submission_in_a_sweep_and_at_the_figure(run_py,
     assert main(["plot", "--runs-dir", str(disk / "runs")]) == 75
 
 
+@pytest.mark.slow
 def test_a_closed_console_stops_nothing(tmp_path):
     overrides = " ".join([*SHORT, "budget.max_steps=1", "evaluation.questions=4"])
     closed = "<&- >&- 2>&-"
