@@ -222,6 +222,7 @@ def test_several_processes_that_cannot_meet_on_a_full_disk_say_so(disk, capsys):
     assert is_machine_error(caught.value)
 
 
+@pytest.mark.slow
 def test_a_closed_console_stops_nothing(tmp_path):
     overrides = " ".join([*SHORT, "budget.max_steps=1", "evaluation.questions=4"])
     closed = "<&- >&- 2>&-"
