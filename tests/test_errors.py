@@ -61,6 +61,7 @@ def test_an_impossible_runs_dir_is_a_one_line_error(words, run_py, tmp_path):
 @pytest.mark.parametrize("words", [
     ("hydra.job.chdir=true",), ("hydra.run.dir=elsewhere",),
     ("-m", "seed=0,1", "+hydra.job.chdir=1"),
+    ("dry_run=true", "hydra.output_subdir=here"), ("hydra/job_logging=default",),
 ], ids=" ".join)  # fmt: skip
 def test_a_run_is_not_moved_by_keys_of_hydra(words, run_py, tmp_path):
     before = set(tmp_path.rglob("*"))

@@ -212,9 +212,6 @@ BAD = [  # test_config.py has the others
     (["-m", "seed=0,1", "arm=glob(xyz*)"], "arm=glob(xyz*): has no value"),
     (["-m", "seed=range(5,5)", "arm=pods"], "seed=range(5,5): has no value"),
     (["-m", "seed=interval(0,3)"], "seed=interval(0,3): must list its values: seed=1,2"),
-    *((["dry_run=true", word], f"{word}: is not used here; runs_dir=FOLDER says where runs go")
-      for word in ("hydra.job.chdir=true", "++hydra.run.dir=x", "hydra.output_subdir=x",
-                   "hydra/job_logging=default")),
 ]  # fmt: skip
 
 

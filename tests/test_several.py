@@ -451,6 +451,7 @@ def test_further_signals_do_not_cut_a_commit(tmp_path, monkeypatch, leaves_nothi
     ({"state": "failed", "exit_code": 1, "error": "ValueError"}, {0: -9, 1: 1}, 1, "ValueError"),
     ({"state": "preempted", "exit_code": 75}, {0: 75, 1: 75}, 75, None),
     ({"state": "preempted", "exit_code": 75}, {0: 75, 1: 1}, 1, "process 1 failed before it could"),
+    ({"state": "preempted", "exit_code": 75, "error": "disk full"}, {0: 75, 1: 1}, 75, "disk full"),
     ({"state": "pending"}, {0: -15, 2: 1}, 1, "process 2 failed before it could join"),
     ({"state": "running"}, {0: -9, 1: 1}, 75, "a process of the run died"),
 ])  # fmt: skip

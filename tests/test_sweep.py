@@ -266,6 +266,11 @@ def test_a_dry_run_counts_distinct_jobs_and_creates_no_folder(run_py, tmp_path, 
 
 def test_a_dry_run_without_data_counts_distinct_jobs_too():
     words = ("task=gsm8k", "task.path=nowhere", "model=qwen2_5_3b", "hardware=l40s", "dry_run=true")
-    pairs = (("arm=grpo", "nm=n64_m16"), ("arm=grpo", "nm=n16_m16"), ("arm=pods", "nm=n64_m16"))
+    pairs = (
+        ("arm=grpo", "nm=n64_m16"),
+        ("arm=grpo", "nm=n16_m16"),
+        ("arm=pods", "nm=n64_m16"),
+        ("arm=pods", "nm=n16_m16"),
+    )  # with n = m it is grpo's run
     configs = [composed(*words, *pair) for pair in pairs]
-    assert "2 of 2 jobs to run, 1 repeated, " in "\n".join(dry_run.show(configs))
+    assert "2 of 2 jobs to run, 2 repeated, " in "\n".join(dry_run.show(configs))
