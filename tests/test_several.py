@@ -187,6 +187,17 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
         assert [each["processes"] for each in environments(store)] == [first, then]
 
 
+@pytest.mark.slow
+def test_a_larger_budget_trains_two_processes_on_as_if_they_had_never_stopped(tmp_path):
+    words = ("hardware.processes=2", "hardware.shard=true", "engine.lag=1")
+    assert run(tmp_path / "whole", *words)[0] == 0
+    for steps, said in ((6, "step      6"), (12, "resuming from step 6"), (9, "is already done")):
+        code, output = run(tmp_path / "on", *words, f"budget.max_steps={steps}")
+        assert code == 0 and said in output, output
+    on, whole = (run_folder(tmp_path / name) for name in ("on", "whole"))
+    assert science_of(on) == science_of(whole)
+
+
 def processes_of(process: subprocess.Popen | Started, folder: Path) -> dict[str, psutil.Process]:
     """The processes of a run, by what they are."""
     job = psutil.Process(process.pid)
