@@ -254,7 +254,7 @@ def test_math_is_read_from_a_folder(tmp_path):
     ]  # fmt: skip
     null = json.dumps(with_answer | {"answer": None}).encode()
     write(tmp_path, [problem(1)], [problem(2), null])
-    with pytest.raises(ValueError, match=r"test.jsonl row 2: `answer` must be text, not NoneType"):
+    with pytest.raises(ValueError, match=r"test.jsonl row 2: `answer` must be text, not null"):
         load(config(tmp_path, name="math", answer_format="boxed"))
 
 
@@ -295,7 +295,7 @@ def test_gsm8k_from_the_hub_is_checked_like_a_folder(monkeypatch):
     with pytest.raises(ValueError, match=r"^task.path=null: openai/gsm8k test row 4: `answer` "):
         load(config(None))
     [dropped] = load(config(None, malformed="drop")).dropped
-    assert dropped == "openai/gsm8k test row 4: `answer` must be text, not NoneType"
+    assert dropped == "openai/gsm8k test row 4: `answer` must be text, not null"
 
 
 def test_the_system_message_of_gsm8k_in_tags_has_not_changed(tmp_path):

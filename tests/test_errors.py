@@ -19,6 +19,7 @@ from mathgrade import WorkerUnavailable
 from pods.cli import status
 from pods.cli.main import main
 from pods.engines.base import EngineFailed
+from pods.launch import job
 from pods.launch.failures import classify
 from pods.runs import checkpoint
 from pods.runs.freeze import freeze
@@ -204,6 +205,21 @@ def test_a_full_disk_gives_75_at_submission_in_a_sweep_and_at_the_figure(run_py,
     result = run_py("-m", "seed=0,1,2", *overrides)
     assert result.returncode == 75 and "figures" in result.stderr, result.stderr
     assert main(["plot", "--runs-dir", str(disk / "runs")]) == 75
+
+
+def test_several_processes_that_cannot_meet_on_a_full_disk_say_so(disk, capsys):
+    """Torch's stores only say what is the matter, and its launcher not even that."""
+    store = freeze(composed(f"runs_dir={disk}/runs", "hardware.processes=2", "tracking=none"))
+    fill(disk)
+    assert job.execute(store.folder) == 75
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(f"error: {store.folder}/attempts/001/meeting-")
+    assert said[0].endswith(": No space left on device") and said[1] == FIX_AND_RESUME
+    assert store.status()["state"] == "pending"
+    assert list(store.folder.glob("attempts/*/*")) == []
+    with pytest.raises(RuntimeError) as caught:
+        torch.distributed.FileStore(str(disk / "meeting"), 2).set("here", "0")
+    assert is_machine_error(caught.value)
 
 
 def test_a_closed_console_stops_nothing(tmp_path):

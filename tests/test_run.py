@@ -276,7 +276,7 @@ def test_missing_weights_are_reported_with_the_remedy(run_py, tmp_path, monkeypa
     store = RunStore(run_folder(tmp_path))
     status = store.status()
     assert status["state"] == "pending" and "pods fetch" in status["error"]
-    assert has_work_left(store, store.config().retry)  # the same command tries again
+    assert has_work_left(store, store.config())  # the same command tries again
 
 
 @pytest.mark.slow

@@ -137,7 +137,7 @@ def leaves_nothing(tmp_path_factory, monkeypatch):
     """However a run's processes end, no folder of theirs stays in the temporary one."""
     temporary = tmp_path_factory.mktemp("temporary")
     monkeypatch.setenv("TMPDIR", str(temporary))
-    yield temporary
+    yield
     assert [path for name in ("pods-*", "torchelastic_*") for path in temporary.glob(name)] == []
 
 
@@ -267,7 +267,7 @@ def test_a_run_opens_no_port_and_a_signal_stops_it_safely(tmp_path, leaves_nothi
         all_of_them = processes_of(process, tmp_path)
         sockets = [s for each in all_of_them.values() for s in each.net_connections("tcp")]
         places = {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN}
-        [place] = leaves_nothing.glob("pods-*")
+        [place] = run_folder(tmp_path).glob("attempts/*/meeting-*")
         mode = place.stat().st_mode & 0o777
         all_of_them["follower"].send_signal(signal.SIGUSR2)  # as a cluster does, to all there are
         process.send_signal(number)
@@ -378,7 +378,7 @@ def test_a_process_leaves_without_the_end_of_python():
 
 
 @pytest.mark.slow
-def test_a_job_that_is_killed_leaves_no_process_that_hangs(tmp_path, monkeypatch):
+def test_a_job_that_is_killed_leaves_no_process_that_hangs(tmp_path, monkeypatch, leaves_nothing):
     (tmp_path / "hangs.py").write_text(HANGS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     words = ("sampler.rule=hangs:rule", "hardware.processes=2", "evaluation.questions=1")
@@ -390,6 +390,58 @@ def test_a_job_that_is_killed_leaves_no_process_that_hangs(tmp_path, monkeypatch
     process.kill()
     assert not psutil.wait_procs(all_of_them.values(), timeout=60)[1]
     assert not RunStore(run_folder(tmp_path)).is_held()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("hardware.processes=2",), ("-m", "seed=0")],
+                         ids=["two processes", "the job of a sweep"])  # fmt: skip
+def test_processes_whose_starter_is_killed_while_they_load_end(words, tmp_path, leaves_nothing):
+    """Before Linux knows that they end with it: they find that it is gone."""
+    process = start(tmp_path, *RUN, "budget.max_steps=100000", *words)
+    wait_for(lambda: psutil.Process(process.pid).children(), 120)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate(timeout=30)
+    _, left = psutil.wait_procs(children, timeout=60)
+    for each in left:
+        each.kill()
+    assert not left
+    assert not RunStore(run_folder(tmp_path)).is_held()
+    assert RunStore(run_folder(tmp_path)).status()["state"] in ("pending", "preempted")
+
+
+SLOW_COMMIT = """
+import os, time
+if os.environ.get("RANK") == "0":
+    from pods.runs import checkpoint
+    plain = checkpoint._seal
+    def seal(folder):
+        time.sleep(4)
+        plain(folder)
+    checkpoint._seal = seal
+"""
+
+
+@pytest.mark.slow
+def test_further_signals_do_not_cut_a_commit(tmp_path, monkeypatch, leaves_nothing):
+    """The launcher waits for its processes, however often it is asked to stop."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_COMMIT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    process = begin(tmp_path, "hardware.processes=2", "budget.max_steps=1000",
+                    "checkpoint.every_steps=1000")  # fmt: skip
+    all_of_them = processes_of(process, tmp_path)
+    for _ in range(6):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+    assert all(each.is_running() for each in all_of_them.values())
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 75 and "stopped on request" in said, said
+    assert "Traceback" not in said and "killed" not in said, said
+    store = RunStore(run_folder(tmp_path))
+    assert store.status()["state"] == "preempted"
+    newest, _ = newest_checkpoint(store, OPTIMIZER)
+    assert newest is not None and store.clock(newest)["step"] == steps_made(tmp_path) > 0
+    assert not list(store.folder.glob("attempts/*/meeting-*"))
 
 
 @pytest.mark.parametrize(("recorded", "codes", "code", "error"), [

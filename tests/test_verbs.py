@@ -163,6 +163,10 @@ def test_a_report_of_one_series_compares_nothing_and_names_a_damaged_rollout(tmp
         path.write_bytes(gzip.compress(b"".join([*lines[:2], damaged, b"\n", *lines[3:]])))
         error = refused(capsys, "report", "--runs-dir", tmp_path)
         assert f"error: {path} is damaged: line 3 is no record: " in error
+    path.write_bytes(gzip.compress(b""))
+    assert f"error: {path} is damaged: it has no rollout" in refused(
+        capsys, "report", "--runs-dir", tmp_path
+    )
 
 
 def last_evaluations(folder: Path, setting: str) -> tuple[np.ndarray, np.ndarray]:

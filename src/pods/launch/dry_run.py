@@ -25,6 +25,7 @@ from pods.launch.evaluation_forecast import (
 from pods.launch.memory_forecast import describe
 from pods.launch.model_sizes import describe_model, read_sizes, trained_numbers
 from pods.runs import files
+from pods.runs.freeze import check_budgets, trains_on
 from pods.runs.identity import fingerprint, identity, identity_keys, run_folder
 from pods.runs.status import state_of
 from pods.runs.store import RESUMABLE, RunStore
@@ -98,6 +99,7 @@ def _refused(configs: Sequence[Config]) -> Iterator[str]:
     checks: list[Callable[[], None]] = [
         lambda: check_data(config.task for config in ready),
         lambda: try_functions(ready),
+        lambda: check_budgets(ready),
     ]
     for check in checks:
         try:
@@ -136,8 +138,10 @@ def _plan(config: Config) -> PlannedJob:
         return PlannedJob(config, name, state="pending", starts=True, seconds=seconds, bytes=size)
 
     state = state_of(store)
+    if state == "done" and trains_on(store, config):
+        state = f"trains on from {store.config().budget.text()} to {budget.text()}"
     again = config.retry == "all" and state == "done"
-    has_work = has_work_left(store, config.retry) and state != "running"
+    has_work = has_work_left(store, config) and state != "running"
     if state != "pending" and not again:
         seconds = max(0.0, seconds - store.status().get("train_seconds", 0.0))
     if size is not None:

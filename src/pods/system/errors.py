@@ -37,9 +37,11 @@ MACHINE_ERRNOS = DISK_FULL | DISK_GONE | NETWORK_DISK_GONE | NO_RESOURCES
 
 
 def errno_of(error: BaseException) -> int | None:
-    """Return the errno of an error; safetensors has it only in its text."""
+    """Return the errno of an error; safetensors has it only in its text, torch what it means."""
     if isinstance(error, OSError):
         return error.errno
+    if os.strerror(errno.ENOSPC) in str(error):
+        return errno.ENOSPC
     match = re.search(r"os error (\d+)", str(error))
     return int(match[1]) if match else None
 

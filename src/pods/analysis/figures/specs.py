@@ -233,7 +233,7 @@ def _metrics(study: Study, name: str, caption: str, curves: pd.DataFrame) -> Fig
             title = drawing.against_time(axes, curve, study)
             style.x_axis(axes, study, curve[study.x].max())
             axes.set_ylabel(style.LABELS.get(metric, metric))
-        style.legend_below(figure, panels[0], title)
+        style.legend_below(figure, panels[0], title, style.GRID_LEGEND)
         figure.suptitle(_title(study))
         return figure
 
@@ -276,7 +276,7 @@ def _outcomes(
         for axes, (outcome, text) in zip(panels, labels.items(), strict=True):
             drawing.outcome_by(axes, study, shown, by, outcome, line)
             axes.set_ylabel(text)
-        style.legend_below(figure, panels[0], BAND)
+        style.legend_below(figure, panels[0], BAND, style.GRID_LEGEND)
         figure.suptitle(f"{_title(study)}\n{title}.")
         return figure
 

@@ -45,6 +45,7 @@ LONGEST_NAME = 28  # characters of a curve's name on one line
 LONGEST_LINE = 34  # characters of a line below it
 LEGEND_COLUMN = 3.2  # inches that fit the longest line
 LEGEND_LINE = 0.2  # inches that a line of a legend is high
+GRID_LEGEND = 0.8  # inches for title and legend that a figure with several panels has anyway
 LINES_INSIDE = 8  # of a legend that leaves the curves of a panel their place
 PHASE_COLOURS = {  # grey, since a colour belongs to an arm
     "generate": "#d0d0d0",
@@ -158,7 +159,6 @@ def legend_inside(figure: Figure, axes: Axes, title: str) -> None:
             return
         legend.remove()
 
-    figure.set_figheight(HEIGHT + LEGEND_LINE * (lines + 1) / _columns(figure))
     legend_below(figure, axes, title)
 
 
@@ -172,10 +172,16 @@ def _covers(legend: Legend, axes: Axes) -> bool:
     return False
 
 
-def legend_below(figure: Figure, axes: Axes, title: str | None) -> None:
-    """Draw one legend for all panels, where it covers no curve."""
+def legend_below(figure: Figure, axes: Axes, title: str | None, room: float = 0.0) -> None:
+    """Draw one legend for all panels, where it covers no curve.
+
+    The figure gets higher by what the legend needs beyond the `room`, in inches.
+    """
     handles, labels = axes.get_legend_handles_labels()
     columns = _columns(figure)
+    lines = "\n".join(labels).count("\n") + 1
+    needed = LEGEND_LINE * (lines + 1) / columns
+    figure.set_figheight(figure.get_figheight() + max(0.0, needed - room))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title)
 
 
@@ -253,7 +259,7 @@ def grid(count: int) -> tuple[Figure, list[Axes]]:
     columns = min(count, 2)
     rows = math.ceil(count / columns)
     width = SEVERAL_WIDTH * columns
-    height = SEVERAL_HEIGHT * rows + 0.8  # a title and a legend
+    height = SEVERAL_HEIGHT * rows + GRID_LEGEND
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for empty in axes[count:]:

@@ -1,4 +1,4 @@
-"""Check that runs are comparable: equal budget, evaluation, machine, versions and data."""
+"""Check that runs are comparable: equal evaluation, machine, versions and data."""
 
 import shlex
 from collections import defaultdict
@@ -71,7 +71,6 @@ def _properties(run: Run) -> Iterator[_Property]:
     """Yield what has to be equal in all runs."""
     evaluation = run.config.evaluation
     size = f"{evaluation.repeats} passes over {evaluation.questions or 'all'} questions"
-    yield _Property("budget", budget_text(run.config))
     yield _Property("evaluation", f"{size} at temperature {evaluation.temperature:g}")
     if not run.attempts:
         yield _Property("machine", machine_of({}, run.config))
@@ -138,13 +137,3 @@ def _gpus_text(gpus: Sequence[str], processes: int | None) -> str:
     count = len(gpus) if processes is None else processes
     kinds = ", ".join(dict.fromkeys(gpus[:count]))
     return kinds if count == 1 else f"{count} x {kinds}"
-
-
-def budget_text(config: Config) -> str:
-    """Write the budget of a run for a reader."""
-    parts = []
-    if config.budget.train_seconds is not None:
-        parts.append(f"{config.budget.train_seconds:g} s of training clock")
-    if config.budget.max_steps is not None:
-        parts.append(f"{config.budget.max_steps} steps")
-    return " or ".join(parts)

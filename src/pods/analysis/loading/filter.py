@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from pods.analysis.loading.arm_names import curves_named, resolve
+from pods.analysis.loading.budgets import in_budgets
 from pods.analysis.loading.prices import PriceCard, at_prices
 from pods.analysis.loading.study import Study, passes
 
@@ -82,7 +83,7 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     an arm is named twice; the baseline is not among the arms.
     """
     if chosen == StudyFilter():
-        return study  # in its own order, so that default tables keep their bytes
+        return in_budgets(study, None)  # in its own order, so that default tables keep their bytes
     names = _chosen_arms(study, chosen)
     study = replace(
         study,
@@ -94,6 +95,8 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     study = _over(_measured(study, chosen.metric), chosen.x)
     if chosen.prices is not None:
         study = at_prices(study, chosen.prices)
+    else:
+        study = in_budgets(study, chosen.until)
     return _in_window(study, chosen.until)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.loading.consistency import budget_text, inconsistencies
+from pods.analysis.loading.consistency import inconsistencies
 from pods.analysis.loading.faults import Fault, faults
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
@@ -79,7 +79,7 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False, priced: boo
             versions, and report both.
         priced: the clock will be made by prices, so that runs of several machines agree.
 
-    `ValueError`: something is missing, or budgets, machines, versions or data differ, and that is
+    `ValueError`: something is missing, or machines, versions or data differ, and that is
     not allowed; the message names each. Nothing is left, or imported logs are damaged.
     """
     if not folders:
@@ -219,14 +219,14 @@ def _study(folder: Path, opened: _Opened, checked: _Checked, priced: bool) -> St
         raise ValueError("\n".join([f"{folder.name}: no evaluation to read", *short(missing)]))
 
     runs = pd.DataFrame(rows)
-    budgets = dict.fromkeys(budget_text(run.config) for run in opened.runs)
+    budgets = dict.fromkeys(run.config.budget.text() for run in opened.runs)
     return Study(
         name=folder.name,
         runs=runs,
         evaluations=pd.DataFrame(evaluations).dropna(axis=1, how="all"),
         steps=pd.DataFrame(steps) if steps else pd.DataFrame(columns=[*KEY, "step"]),
         machines=sorted(set(runs.machine)),
-        budget=", ".join(budgets),
+        budget=" | ".join(budgets),
         missing=missing,
         inconsistencies=checked.differences,
         order=_order(folder, checked.runs),

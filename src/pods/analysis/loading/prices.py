@@ -126,7 +126,7 @@ def read_card(name: str) -> PriceCard:
         raise ConfigError("prices", name, f"must be a YAML file of prices: {reason}") from error
     if not isinstance(content, dict):
         raise ConfigError("prices", name, "must be a YAML file with lines such as per_step: 4.4")
-    if len(lines.value) > len(content):
+    if lines is not None and len(lines.value) > len(content):
         raise ConfigError("prices", name, "must have each key once")
     return PriceCard(name=path.stem, **_values(content, name))
 
