@@ -191,8 +191,8 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
 def test_a_larger_budget_trains_two_processes_on_as_if_they_had_never_stopped(tmp_path):
     words = ("hardware.processes=2", "hardware.shard=true", "engine.lag=1")
     assert run(tmp_path / "whole", *words)[0] == 0
-    for steps, said in ((6, "step      6"), (12, "resuming from step 6"), (9, "is already done")):
-        code, output = run(tmp_path / "on", *words, f"budget.max_steps={steps}")
+    for most, said in ((6, "step      6"), (12, "resuming from step 6"), (9, "is already done")):
+        code, output = run(tmp_path / "on", *words, f"budget.max_steps={most}")
         assert code == 0 and said in output, output
     on, whole = (run_folder(tmp_path / name) for name in ("on", "whole"))
     assert science_of(on) == science_of(whole)
