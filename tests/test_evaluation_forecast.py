@@ -45,7 +45,7 @@ def test_the_evaluations_of_a_preset_are_known_without_weights_or_data(preset, s
     ((*STEPS, "budget.max_steps=6", "checkpoint.every_steps=2"), 4),
     ((*STEPS, "budget.max_steps=7", "checkpoint.every_steps=null"), 2),
     ((*STEPS, "budget.max_steps=0", "checkpoint.every_steps=2"), 1),
-    (("budget.train_seconds=0.7",), 11),  # 0.7 / 0.07 is above 10 in floating point
+    (("budget.train_seconds=4.7", "checkpoint.every_train_seconds=0.47"), 11),  # not 12 by rounding
     (("budget.train_seconds=25", "checkpoint.every_train_seconds=10"), 4),  # 0, 10, 20 and 25
     (("budget.max_steps=7",), None),  # or half a minute
     (("checkpoint.every_steps=100",), None),  # in half a minute
@@ -77,7 +77,8 @@ def test_questions_of_ones_own_data_are_counted(tmp_path, monkeypatch):
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     (tmp_path / "made.py").write_text(MADE)
     monkeypatch.syspath_prepend(tmp_path)
-    words = ("model=smollm2_135m", "evaluation.repeats=2", "budget.train_seconds=10")
+    words = ("model=smollm2_135m", "evaluation.repeats=2", "budget.train_seconds=10",
+             "checkpoint.every_train_seconds=1")  # fmt: skip
     own = (*words, "task=jsonl", "task.path=rows.jsonl")
     assert described(*own) == ["11 a run, each of 6 answers (3 questions × 2)"]  # a fifth of 14
     apart = ("task=gsm8k", "task.test_path=rows.jsonl")  # the train split is on the hub
