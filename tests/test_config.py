@@ -30,7 +30,7 @@ TEXT_TASKS = ("task=gsm8k", "task=math")  # not for model=tiny
 GROUPS = {
     f"{path.parent.name}={path.stem}"
     for path in (ROOT / "conf").glob("*/*.yaml")
-    if path.parent.name not in ("experiment", "sampler")
+    if path.parent.name not in ("experiment", "sampler", "prices")  # a run has no prices
 }
 
 EXTRAS = {"launch=slurm": "submitit", "launch=ray": "ray"}  # beyond the desk, which has none

@@ -206,9 +206,15 @@ BAD = [  # test_config.py has the others
     (["engine=vlm"], "engine=vlm: did you mean vllm? It must be one of transformers, vllm"),
     (["seed=0,1"], "seed=0,1: must be one value; `python src/run.py -m` sweeps over several"),
     (["-m", "arm=[dapo,pods]"], "arm=[dapo,pods]: must be one; `-m arm=dapo,pods` sweeps"),
+    (["-m", "arm=grpo,[dapo,pods]"], "arm=[dapo,pods]: must be one; `-m arm=dapo,pods` sweeps"),
+    (["-m", "launch=local,null"], "launch=null: must be one of local, ray, slurm"),
     (["-m", "seed=range(0)"], "seed=range(0): has no value"),
     (["-m", "seed=0,1", "arm=glob(xyz*)"], "arm=glob(xyz*): has no value"),
     (["-m", "seed=range(5,5)", "arm=pods"], "seed=range(5,5): has no value"),
+    (["-m", "seed=interval(0,3)"], "seed=interval(0,3): must list its values: seed=1,2"),
+    *((["dry_run=true", word], f"{word}: is not used here; runs_dir=FOLDER says where runs go")
+      for word in ("hydra.job.chdir=true", "++hydra.run.dir=x", "hydra.output_subdir=x",
+                   "hydra/job_logging=default")),
 ]  # fmt: skip
 
 
@@ -241,7 +247,8 @@ os.mkdir = mkdir
 
 @pytest.mark.parametrize(("word", "code", "said"), [
     ("seed=0,x", 2, "seed=x: must be an integer >= 0\n"),
-    ("runs_dir=read-only", 75, "[^\n]*: Read-only file system\nfix this, then [^\n]*\n"),
+    ("runs_dir=read-only", 75,
+     "runs_dir=read-only, [^\n]*: Read-only file system\\)\nfix this, then [^\n]*\n"),
 ])  # fmt: skip
 def test_errors_come_before_anything_heavy(word, code, said, run_fresh, tmp_path, monkeypatch):
     imported = note_imports(tmp_path, monkeypatch)

@@ -292,6 +292,15 @@ def test_bad_input_is_one_line_before_a_model_is_loaded(options, words, tmp_path
     assert "\n" not in str(caught.value)
 
 
+def test_a_dataset_without_rows_is_refused_in_one_line(tmp_path):
+    from datasets import IterableDataset
+
+    streamed = IterableDataset.from_generator(lambda: iter(()))
+    for rows in (None, dataset([]), [], streamed):
+        with pytest.raises(ValueError, match=r"^train_dataset: must have a row$"):
+            pods_trainer("no/model", rewards, config(tmp_path), rows, keep=4)
+
+
 def test_another_trl_or_none_is_refused_in_one_line(monkeypatch):
     source = compile((ROOT / "src/pods/integrations/trl.py").read_text(), "trl.py", "exec")
     for place, value in (("util.find_spec", None), ("metadata.version", "1.17.0")):

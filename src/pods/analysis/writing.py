@@ -90,6 +90,7 @@ def provenance(study: Study) -> dict[str, Any]:
         "study": study.name,
         "budget": study.budget,
         "clock": study.clock,
+        "prices": study.prices,
         "machines": study.machines,
         "note": study.note,
         "missing": study.missing,

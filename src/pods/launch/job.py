@@ -140,7 +140,7 @@ class _Execution:
             with self.clock.meter.phase("preflight"), stop.while_loading():
                 from pods.training.preflight import preflight
 
-                preflight(trainer.worker, [*trainer.loop.prompts, *trainer.questions])
+                preflight(trainer.worker, trainer.loop.prompts, trainer.questions)
                 facts = trainer.worker.engine.facts
                 if facts:  # what a library has chosen for the engine
                     self.note(engine=facts)

@@ -4,8 +4,9 @@ All configs are frozen before the first job starts. Jobs run seed by seed, so th
 stopped has equally many seeds of every arm, and no job can take down another.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pods.analysis.loading.series_names import varied
@@ -19,9 +20,12 @@ from pods.runs.status import state_of
 from pods.system.console import lossy_console, printable
 from pods.system.errors import AGAIN, FAILED
 from pods.system.machine import warn_if_busy
+from pods.system.text import short
 from pods.tasks.load import check_data
 
 CONSOLE_LINES = 5  # last lines of a console that are shown if a job is not done
+CAUSES = 10  # reasons why jobs are not done, of which each is shown with such a console
+NAMED = 8  # jobs that are not done for the same reason
 
 
 class SweepFailed(Exception):
@@ -93,7 +97,7 @@ def _announce(jobs: Sequence[Job], backend: Backend) -> None:
 
 def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepFailed:
     """Say why jobs are not done; the same command resumes all but those that failed."""
-    messages: list[str] = []
+    alike: dict[_Cause, list[Job]] = defaultdict(list)
     code = AGAIN
     for job in jobs:
         status = job.store.status()
@@ -103,8 +107,11 @@ def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepF
         if failed and not stopped:
             code = FAILED
         if failed or not stopped:
-            messages.append(_explain(job))
+            cause = _Cause(_state(job), status.get("error"))
+            alike[cause].append(job)
 
+    messages = [_explain(cause, ended) for cause, ended in alike.items()]
+    messages = short(messages, CAUSES, "more reasons; `pods status` lists all runs")
     if stopped:
         text = ", ".join(f"{count} {state}" for state, count in states.items())
         again = "retry=none" if jobs[0].config.retry == "all" else "the same command"
@@ -112,13 +119,26 @@ def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepF
     return SweepFailed("\n".join(messages), code)
 
 
-def _explain(job: Job) -> str:
-    """Return why a job is not done, with the end of its newest console."""
-    error = job.store.status().get("error")
-    text = f"{_state(job)}: {job.name}: {error or 'not finished'}"
-    if error:
-        text += "".join(f"\n    {line}" for line in _end_of_console(job))
-    return printable(text)
+@dataclass(frozen=True)
+class _Cause:
+    """Why a job is not done."""
+
+    state: str
+    error: str | None
+
+
+def _explain(cause: _Cause, jobs: Sequence[Job]) -> str:
+    """Say why jobs are not done, with the end of the first one's newest console."""
+    first = jobs[0]
+    lines = [f"{cause.state}: {first.name}: {cause.error or 'not finished'}"]
+    if cause.error:
+        lines += [f"    {line}" for line in _end_of_console(first)]
+
+    others = [" ".join(job.name.split()) for job in jobs[1:]]
+    if others:
+        names = ", ".join(short(others, NAMED))
+        lines.append(f"    {len(others)} more for the same reason: {names}")
+    return printable("\n".join(lines))
 
 
 def _end_of_console(job: Job) -> list[str]:

@@ -41,7 +41,7 @@ def _cached_sha256(path: Path, size: int, changed: int) -> str:
 
 def read_or_empty(path: Path) -> bytes:
     """Return a file's bytes, as `read`; none if there is no file."""
-    if not path.is_file():
+    if not path.exists():
         return b""
     return read(path)
 

@@ -17,6 +17,7 @@ from pods.runs.files import replace, write_json
 from pods.runs.history import clocks
 from pods.runs.identity import difference, edits, identity, run_folder
 from pods.runs.store import OPTIMIZER, POLICY, RunStore
+from pods.runs.writable import named_if_unwritable
 from pods.system.errors import is_machine_error
 
 
@@ -43,9 +44,10 @@ def freeze(config: Config) -> RunStore:
     content = identity(config)
     store = RunStore(run_folder(config, content))
     try:
-        store.folder.mkdir(parents=True, exist_ok=True)
-        with suppress(BlockingIOError), store.lock():  # a running one has been frozen already
-            _freeze(config, content, store)
+        with named_if_unwritable(config.runs_dir, config.study):
+            store.folder.mkdir(parents=True, exist_ok=True)
+            with suppress(BlockingIOError), store.lock():  # a running one has been frozen already
+                _freeze(config, content, store)
     except OSError as error:  # a finished run may be another user's, or on a read-only disk
         if not is_machine_error(error, store.folder) or not has_ended(store, config.budget):
             raise

@@ -12,7 +12,9 @@ from pods.analysis.loading.series_names import SEPARATOR, SYSTEM
 from pods.config.schema import Config
 from pods.runs.attempts import DECISIVE
 from pods.runs.records import Data
+from pods.system.text import short
 
+NAMED = 8  # values of a property that differs, and runs that have one of them
 DATA_KEYS = (
     "task.name",
     "task.test_set",
@@ -28,6 +30,9 @@ DATA_KEYS = (
 )
 """Keys that decide which problems a run is given, and how their prompts are written."""
 
+OF_TIME = ("budget", "machine")
+"""Properties that decide how long a run and its steps take, and not what a step computes."""
+
 
 @dataclass(frozen=True)
 class _Property:
@@ -38,11 +43,16 @@ class _Property:
     scope: str = ""
 
 
-def inconsistencies(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
-    """Write a line for each property that differs, with its values and the runs that have them."""
+def inconsistencies(runs: Sequence[Run], labels: Sequence[str], priced: bool = False) -> list[str]:
+    """Write a line for each property that differs, with its values and the runs that have them.
+
+    What decides only how long a step took does not matter if the clock is `priced`.
+    """
     labels_by_value: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
     for run, label in zip(runs, labels, strict=True):
         for item in _properties(run):
+            if priced and item.name in OF_TIME:
+                continue
             values = labels_by_value[item.name, item.scope]
             values.setdefault(item.value, []).append(label)
 
@@ -101,10 +111,11 @@ def _sides(values: Mapping[str, list[str]], folders: Mapping[str, Path]) -> str:
     odd: set[str] = set()
     for value, labels in values.items():
         if value != common:
-            sides.append(f"{value} ({SEPARATOR.join(dict.fromkeys(labels))})")
+            named = short(list(dict.fromkeys(labels)), NAMED)
+            sides.append(f"{value} ({SEPARATOR.join(named)})")
             odd.update(labels)
 
-    text = " | ".join(sides)
+    text = " | ".join(short(sides, NAMED))
     if len(odd) == 1 and len(folders) > 2:
         text += f"; `pods clean {shlex.quote(str(folders[odd.pop()]))} --yes` removes it"
     return text
