@@ -45,7 +45,8 @@ def test_the_evaluations_of_a_preset_are_known_without_weights_or_data(preset, s
     ((*STEPS, "budget.max_steps=6", "checkpoint.every_steps=2"), 4),
     ((*STEPS, "budget.max_steps=7", "checkpoint.every_steps=null"), 2),
     ((*STEPS, "budget.max_steps=0", "checkpoint.every_steps=2"), 1),
-    (("budget.train_seconds=4.7", "checkpoint.every_train_seconds=0.47"), 11),  # not 12 by rounding
+    # 0.7 / 0.07 is above 10 in floating point
+    (("budget.train_seconds=0.7", "checkpoint.every_train_seconds=0.07"), 11),
     (("budget.train_seconds=25", "checkpoint.every_train_seconds=10"), 4),  # 0, 10, 20 and 25
     (("budget.max_steps=7",), None),  # or half a minute
     (("checkpoint.every_steps=100",), None),  # in half a minute

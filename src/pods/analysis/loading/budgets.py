@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pandas as pd
 
-from pods.analysis.loading.study import MEASURED, Study
+from pods.analysis.loading.study import Study
 
 
 def in_budgets(study: Study, until: float | None) -> Study:
     """If budgets differ, end the window where the first run ends, or leave out who ends too early.
 
     Args:
-        study: whose x has been chosen.
+        study: whose x, the time or steps, has been chosen.
         until: the end that was chosen, in the unit of x, or None.
 
     `ValueError`: no run gets as far as the chosen end.
@@ -39,8 +39,6 @@ def _ends(study: Study) -> "pd.Series[float]":
         return pd.Series(dtype=float)
 
     ends = study.evaluations.groupby("run")[study.x].max().reindex(runs.run)
-    if study.x == "train_seconds" and study.clock != MEASURED:
-        return ends
     limit = names[0] if study.x == "train_seconds" else names[1]
     limits = runs.set_index("run")[limit].astype(float)
     return ends.where(~(limits < ends), limits)
@@ -50,7 +48,7 @@ def _cut(study: Study, end: float) -> Study:
     place = f"{end:g} {_unit(study)}"
     note = f"budgets differ: curves are cut at {place}, where the first run ends"
     note += "; --until END shows more, without the runs that end before END"
-    return replace(study, until=min(study.until, end), note=_joined(study.note, note))
+    return replace(study, until=min(study.until, end), note=note)
 
 
 def _without(study: Study, early: set[str], until: float) -> Study:
@@ -65,13 +63,9 @@ def _without(study: Study, early: set[str], until: float) -> Study:
         runs=study.runs[~study.runs.run.isin(early)],
         evaluations=study.evaluations[~study.evaluations.run.isin(early)],
         steps=study.steps[~study.steps.run.isin(early)],
-        note=_joined(study.note, note),
+        note=note,
     )
 
 
 def _unit(study: Study) -> str:
     return "s" if study.x == "train_seconds" else study.x
-
-
-def _joined(*notes: str) -> str:
-    return "; ".join(note for note in notes if note)
