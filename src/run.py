@@ -25,13 +25,14 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pods.config.checks import validate
-from pods.config.compose import one_line, plain
+from pods.config.compose import check_groups, one_line, plain
 from pods.config.schema import CONF, Config
 from pods.launch import backend, dry_run, job
 from pods.launch.devices import check_gpus
 from pods.launch.figures import draw_figures
 from pods.launch.sweep import SweepFailed
 from pods.method.keep import try_functions
+from pods.runs.freeze import check_budgets
 from pods.runs.store import RunStore
 from pods.system.console import prepare_console
 from pods.system.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, explain, print_error
@@ -39,8 +40,8 @@ from pods.system.machine import end_process, warn_if_busy
 from pods.tasks.load import check_data
 
 DEBUG = "--debug" in sys.argv
-OF_HYDRA = ("hydra.job.chdir", "hydra.run.dir")
-"""Keys of Hydra that would move a run's relative paths."""
+OF_HYDRA = ("hydra.job.chdir", "hydra.run.dir", "hydra.output_subdir", "hydra/job_logging")
+"""Keys of Hydra that would move a run's relative paths, or write files beside its folder."""
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
@@ -64,9 +65,10 @@ def _train(config: Config) -> None:
     check_gpus([config])
     check_data([config.task])
     try_functions([config])
+    check_budgets([config])
 
     store = backend.prepare(config)
-    if not backend.has_work_left(store, config.retry):
+    if not backend.has_work_left(store, config):
         _say_how_it_ended(store)
         return
 
@@ -123,6 +125,7 @@ def main() -> None:
         if word.lstrip("+").partition("=")[0] in OF_HYDRA:
             fail(f"{word}: is not used here; runs_dir=FOLDER says where runs go", BAD_INPUT)
     try:
+        check_groups(sys.argv[1:])
         train()
     except (HydraException, OmegaConfBaseException) as error:
         fail(one_line(error, sys.argv[1:]), BAD_INPUT)

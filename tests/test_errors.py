@@ -61,6 +61,7 @@ def test_an_impossible_runs_dir_is_a_one_line_error(words, run_py, tmp_path):
 @pytest.mark.parametrize("words", [
     ("hydra.job.chdir=true",), ("hydra.run.dir=elsewhere",),
     ("-m", "seed=0,1", "+hydra.job.chdir=1"),
+    ("dry_run=true", "hydra.output_subdir=here"), ("hydra/job_logging=default",),
 ], ids=" ".join)  # fmt: skip
 def test_a_run_is_not_moved_by_keys_of_hydra(words, run_py, tmp_path):
     before = set(tmp_path.rglob("*"))
@@ -94,7 +95,33 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_with_debug(run_py, tmp_
         assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
     result = run_py("runs_dir=/proc", "--debug")
     assert result.returncode == 2
-    assert "Traceback" in result.stderr and "error: /proc/default" in result.stderr
+    assert "Traceback" in result.stderr and "(/proc/default: " in result.stderr
+
+
+@pytest.mark.parametrize("sweep", [(), ("-m", "seed=0,1")], ids=["run", "sweep"])
+@pytest.mark.parametrize(("runs_dir", "study", "why"), [
+    ("/proc/x", "default", "No such file or directory"),
+    ("file/runs", "default", "Not a directory"),
+    ("here", "file", "Not a directory"),
+    ("n" * 300, "default", "File name too long"),
+], ids=["proc", "in-a-file", "study-is-a-file", "long"])  # fmt: skip
+def test_a_folder_that_cannot_be_written_is_named_by_its_keys(
+    sweep, runs_dir, study, why, run_py, tmp_path
+):
+    (tmp_path / "here").mkdir()
+    for file in (tmp_path / "file", tmp_path / "here" / "file"):
+        file.touch()
+    before = set(tmp_path.rglob("*"))
+    words = (*sweep, f"runs_dir={runs_dir}", f"study={study}")
+    said = f"runs_dir={runs_dir}, study={study}: must be folders that can be written ("
+    result = run_py(*words)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {said}") and result.stderr.endswith(f": {why})\n")
+    assert result.stderr.count("\n") == 1
+    shown = run_py(*words, "dry_run=true")
+    [line] = [line for line in (shown.stdout + shown.stderr).splitlines() if said in line]
+    assert line.endswith(f": {why})")
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_verbs_report_errors_in_one_line(tmp_path, monkeypatch, capsys):
@@ -159,6 +186,7 @@ def test_a_full_disk_gives_75_at_submission_in_a_sweep_and_at_the_figure(run_py,
     for more in ([], ["-m", "seed=0,1"]):
         result = run_py(*more, *overrides)
         assert result.returncode == 75, result.stderr
+        assert result.stderr.startswith(f"error: runs_dir={disk}/runs, study=default: must be ")
         assert "No space left on device" in result.stderr and "Traceback" not in result.stderr
         assert "fix this, then run the same command again to resume" in result.stderr
     (disk / "ballast").unlink()
@@ -195,6 +223,7 @@ def test_several_processes_that_cannot_meet_on_a_full_disk_say_so(disk, capsys):
     assert is_machine_error(caught.value)
 
 
+@pytest.mark.slow
 def test_a_closed_console_stops_nothing(tmp_path):
     overrides = " ".join([*SHORT, "budget.max_steps=1", "evaluation.questions=4"])
     closed = "<&- >&- 2>&-"

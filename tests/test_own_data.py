@@ -1,9 +1,13 @@
 """Data, rewards and tasks of one's own: rows and sums worked out by hand."""
 
+import bz2
+import gzip
 import json
+import lzma
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 from compose import composed
 from data_files import write_rows
@@ -100,6 +104,34 @@ def test_a_number_that_is_not_finite_is_a_malformed_row(tmp_path, value):
     assert len(load(task(f"task.path={file}", "task.malformed=drop")).dropped) == 1
 
 
+TEXT = "\n".join(json.dumps(row) for row in ROWS)
+OTHER_FILES = {
+    "gzip": gzip.compress(TEXT.encode()),
+    "bzip2": bz2.compress(TEXT.encode()),
+    "xz": lzma.compress(TEXT.encode()),
+    "UTF-16": TEXT.encode("utf-16"),
+    "a JSON array": json.dumps(ROWS).encode(),
+    "a JSON array ": json.dumps(ROWS, indent=1).encode(),
+    "Parquet": b"PAR1\x15\x04\x15\xa8",
+    "no line is a JSON object": b"question,answer\n1+1?,2\n",
+    "no line is a JSON object ": json.dumps(ROWS[0], indent=1).encode(),
+}
+
+
+@pytest.mark.parametrize("why", OTHER_FILES)
+def test_a_file_that_is_no_json_lines_is_said_to_be_so(tmp_path, why):
+    """No hint to drop its rows: none would be left."""
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes(OTHER_FILES[why])
+    for rows in ("fail", "drop"):
+        with pytest.raises(ValueError) as error:
+            load(task(f"task.path={file}", f"task.malformed={rows}"))
+        message = str(error.value)
+        assert message.startswith(f"task.path={file}: cannot read mine.jsonl (")
+        assert f"{why.strip()}; each line must be like {{" in message
+        assert "drop" not in message and "\n" not in message
+
+
 @pytest.mark.parametrize("answer", ["nan", "-inf"])
 def test_a_function_and_a_test_set_of_integers_give_no_such_gold_either(
     answer, module, monkeypatch
@@ -111,6 +143,17 @@ def test_a_function_and_a_test_set_of_integers_give_no_such_gold_either(
         load(mine)
     with pytest.raises(ValueError, match="`answer` must be a finite number, not "):
         read_integer({"problem": "p?", "answer": float(answer)})
+
+
+def test_numbers_of_numpy_are_numbers(module, monkeypatch):
+    """As in the rows of a data frame."""
+    frame = [("A?", np.float64(1.5)), ("B?", np.int64(5)), ("C?", np.float32(0.1)), ("D?", 5.0)]
+    mine = composed("task=own", "task.make=their_task:riddles", *KEYS[1:]).task
+    monkeypatch.setattr(sys.modules["their_task"], "riddles", lambda: (frame, [("E?", 3)]))
+    assert [problem.gold for problem in load(mine).train] == ["1.5", "5", "0.1", "5"]
+    monkeypatch.setattr(sys.modules["their_task"], "riddles", lambda: (frame, [("E?", np.True_)]))
+    with pytest.raises(ValueError, match="`answer` must be text, not bool"):
+        load(mine)
 
 
 def test_the_division_depends_on_the_questions_alone(tmp_path):

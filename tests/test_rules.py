@@ -139,6 +139,22 @@ def test_max_variance_settles_ties_by_order():
         assert max_variance(group(rewards), 3, RNG).tolist() == [0, 3, 4]
 
 
+@pytest.mark.parametrize("name", sorted(set(RULES) - {"all"}))
+@pytest.mark.parametrize("sign", [1, -1])
+def test_rewards_that_differ_by_rounding_are_ties(name, sign):
+    """0.1 + 0.2 is more than 0.3, as 0.1 + 0.2 + 0.8 is more than 1.1."""
+    summed = [0.3, 0.1 + 0.2, 1.1, 0.1 + 0.2 + 0.8, 0.3, 0.1 + 0.2, 0.0, 1.1]
+    written = [0.3, 0.3, 1.1, 1.1, 0.3, 0.3, 0.0, 1.1]
+
+    def kept(rewards, m):
+        signed = group([sign * reward for reward in rewards])
+        return RULES[name](signed, m, np.random.default_rng(3)).tolist()
+
+    for start, end in combinations(range(9), 2):
+        for m in range(1, (end - start) // 2 + 1):
+            assert kept(summed[start:end], m) == kept(written[start:end], m)
+
+
 def test_random_draws_every_subset_alike():
     counts: dict[tuple[int, ...], int] = {}
     rng = np.random.default_rng(0)

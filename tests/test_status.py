@@ -221,7 +221,9 @@ def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
     assert state_of(store) == "lost"
 
 
-@pytest.mark.parametrize("error", ["a\nmax_variance 8→4 1 done", "\x1b]0;owned\x07", "a\r\tb"])
+@pytest.mark.parametrize(
+    "error", ["a\nmax_variance 8→4 1 done", "\x1b]0;owned\x07", "a\r\tb", "a \u202eb"]
+)
 def test_an_error_stays_on_its_line_and_writes_nothing_but_text(study, capsys, error):
     before = main(["status", "default"]), capsys.readouterr().out.splitlines()
     study["failed"].set_status(error=error)
@@ -410,7 +412,7 @@ def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path,
 @pytest.mark.parametrize("name", ["..", "/", "../runs/default", "a/b", "", "x" * 101, "a\x1b[31m"])
 def test_a_study_is_a_name_in_every_verb(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    verbs = [[verb, name] for verb in ("status", "plot", "plan", "report", "sync")]
+    verbs = [[verb, name] for verb in ("status", "plot", "price", "report", "sync")]
     verbs += [["compare", "--study", name]]
     for words in verbs:
         assert main(words) == 2, words

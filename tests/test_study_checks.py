@@ -1,6 +1,7 @@
 """Every unit of a study is deleted, doubled and cut off in turn: named, and never averaged."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -60,6 +61,10 @@ def test_every_damaged_or_missing_evaluation_is_named(study):
             ):
                 path.unlink() if content is None else path.write_text("".join(content))
                 assert f"run step {step}: " in named(folder) and said in named(folder)
+            os.mkfifo(path.with_name("pipe"))
+            path.with_name("pipe").replace(path)
+            assert f"run step {step}: {path} is damaged: it is no file" == named(folder)
+            path.unlink()
             path.write_text("".join(lines))
         assert not named(folder)
 

@@ -35,7 +35,8 @@ ASIDE_HEDGES = (
     | HEDGES
     | word_set("""
     less more fewer twice double triple thrice half quarter wait think thought guess believe suppose
-    assume unsure uncertain correction rather sorry oops inf nan
+    assume unsure uncertain correction rather sorry oops inf nan hmm mistake error scratch strike
+    kidding joking hopefully otherwise unclear unknown undetermined impossible unsolvable fail
 """)
 )
 """Words that, behind a comma, may take back the number before it."""

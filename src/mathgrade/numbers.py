@@ -50,9 +50,9 @@ UNIT = re.compile(
         r"(?:[A-Za-z]++(?:['.][A-Za-z]++)*+\.?(?: ?\^ ?[23]|[²³])?|(?:[cmk]?m|ft|in|yd|mi)[23])"
     )
 )
-ASIDE = re.compile(r" ?(?:, [A-Za-z' ]+)+\.?\Z")
+ASIDE = re.compile(r" ?(?:[,;:\u2014] [A-Za-z' ]+(?:\([A-Za-z. ]*\))?)+\.?\Z")
 """What follows a number behind a comma, in words: `72, altogether`, `72, which is the total`."""
-REMARK = re.compile(r"\(([A-Za-z ]*)\)")
+REMARK = re.compile(r"[(\[]([A-Za-z. ]*)[)\]]")
 WORD = re.compile(r"[A-Za-z']+")
 ROMAN = re.compile(r"[IVXLC]{2,}")
 

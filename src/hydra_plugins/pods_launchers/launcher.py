@@ -23,17 +23,19 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from pods.config.checks import validate
-from pods.config.compose import plain
+from pods.config.compose import check_groups, plain
 from pods.config.parse import ConfigError, all_keys
 from pods.config.schema import Config
 from pods.launch import dry_run, sweep
 from pods.launch.backend import Backend
 from pods.launch.local_backend import local_backend
 from pods.runs.freeze import freeze
+from pods.runs.writable import named_if_unwritable
 
 TARGET = "hydra_plugins.pods_launchers.launcher.SweepLauncher"
 CLUSTER_KEYS = {"slurm": "cluster", "ray": "ray"}
 """A key that only the settings of this cluster's launcher have."""
+OVERRIDES = "multirun.yaml"  # what Hydra writes of a sweep
 RAY_INIT = ("address", "num_cpus", "num_gpus", "_temp_dir")
 
 
@@ -127,8 +129,12 @@ class SweepLauncher(Launcher):
         self.composed: dict[tuple[str, ...], DictConfig] = {}
 
         folder = Path(config.hydra.sweep.dir)
-        # Hydra creates them next, also for a dry run and for a sweep that is then refused
-        self.new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
+        # as Hydra does next, also for a dry run and for a sweep that is then refused; it would
+        # name no key if the disk refused
+        with named_if_unwritable(config.runs_dir, config.study):
+            self.new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(config, folder / OVERRIDES)
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -168,6 +174,7 @@ class SweepLauncher(Launcher):
 
         A dict is merged into what stands before it, so that Hydra must see all words in order.
         """
+        check_groups(overrides)
         loader = self.context.config_loader
         parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
         values = []
@@ -201,7 +208,7 @@ class SweepLauncher(Launcher):
 
     def _remove_overrides(self) -> None:
         """Remove what Hydra wrote before: multirun.yaml, and the folders that it created."""
-        (Path(self.config.hydra.sweep.dir) / "multirun.yaml").unlink(missing_ok=True)
+        (Path(self.config.hydra.sweep.dir) / OVERRIDES).unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             for folder in self.new_folders:
                 folder.rmdir()

@@ -17,6 +17,8 @@ from mathgrade.numbers import number
 MAX_CHARACTERS = 1000
 WORD = re.compile(r"[a-z]+|\d+|\S")
 PUNCTUATION = frozenset(".,;'`")
+AFTERTHOUGHT = re.compile(r"[0-9] \([A-Za-z]{3,}[A-Za-z. ]*\)|\\text\{[^{}]*, [^{}]*\}")
+"""Words behind a number that are neither factors nor a unit: `18 (total)`, `9\\text{, in all}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,13 @@ def verdict_or_goal(answer: str, gold: str) -> str | list[object]:
         return "right" if same else parsed.verdict or "wrong"
     if parsed_gold.tree is None:
         return "refused"
-    if parsed.tree is None:
-        return _compare_numbers(answer, parsed_gold.tree) or parsed.verdict
-    return _compare_trees(parsed.tree, parsed_gold.tree)
+
+    verdict: str | list[object] = parsed.verdict
+    if parsed.tree is not None:
+        verdict = _compare_trees(parsed.tree, parsed_gold.tree)
+    if parsed.tree is None or (verdict == "wrong" and AFTERTHOUGHT.search(answer)):
+        return _compare_numbers(answer, parsed_gold.tree) or verdict
+    return verdict
 
 
 def _compare_trees(answer: Tree, gold: Tree) -> str | list[object]:

@@ -16,6 +16,7 @@ from pods.analysis.figures import specs, style
 from pods.analysis.loading.rollouts import examples, read_rollouts, rollout_steps
 from pods.analysis.loading.study import Study, passes
 from pods.analysis.numbers.outcomes import OUTCOMES
+from pods.analysis.numbers.span import span_lines
 from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title
 from pods.runs.files import replace
 from pods.system.text import command, short
@@ -88,7 +89,8 @@ def _compared(study: Study, comparison: Comparison | None) -> _Compared:
     complete = study.runs[study.runs.complete]
     if complete.series.nunique() < 2:
         alone = "There is only one arm, so there is nothing to compare."
-        return _Compared([alone], list(slow_runs(study)), tables="")
+        caveats = [*span_lines(study), *slow_runs(study)]
+        return _Compared([alone], caveats, tables="")
     if comparison is None:
         comparison = compare(study)
     text = findings(comparison)

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -18,17 +19,16 @@ from pods.config.parse import ConfigError, all_keys, unknown_key
 from pods.config.schema import CONF
 from pods.system.text import RUN
 
-STEPS = 100  # budget.max_steps, if there is no budget of seconds either
+NO_OPTION = re.compile(r"\[[^]]*\]|null|true|false|[-+.0-9]+", re.IGNORECASE)
+STEPS = 100  # between evaluation points, if there is no budget of seconds
 
 
 def _steps_without_time(seconds: object) -> int | None:
     return STEPS if seconds is None else None
 
 
-def _tenth_of(seconds: object, every_steps: int | None) -> float | None:
-    if every_steps or not isinstance(seconds, int | float):  # a text is refused by its own key
-        return None
-    return seconds / 10
+def _with_time(seconds: object, every_train_seconds: float) -> float | None:
+    return None if seconds is None else every_train_seconds
 
 
 def _importance_at(lag: object) -> str:
@@ -45,7 +45,7 @@ def _home(path: object) -> str:
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
     "steps_without_time": _steps_without_time,
-    "tenth_of": _tenth_of,
+    "with_time": _with_time,
     "importance_at": _importance_at,
     "last": _last,
     "home": _home,
@@ -61,6 +61,7 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     Raises:
         ValueError: an override is malformed or names nothing; one line, key=value first.
     """
+    check_groups(overrides)
     within = GlobalHydra.instance().is_initialized()
     started = nullcontext() if within else hydra.initialize_config_dir(str(CONF), "app", "1.3")
     try:
@@ -69,6 +70,22 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(one_line(error, overrides)) from error
     return plain(composed, overrides, composed.hydra.runtime)
+
+
+def check_groups(overrides: Iterable[str]) -> None:
+    """Refuse what a group may not be, as a `ConfigError`: a list of options, a number or null.
+
+    Hydra would take the last option of a list, and does not say which group has the others.
+    """
+    for override in overrides:
+        group, _, value = override.lstrip("+").partition("=")
+        if NO_OPTION.fullmatch(value) is None or not (CONF / group).is_dir():
+            continue
+        options = value.strip("[]")
+        if options != value and options:
+            raise ConfigError(group, value, f"must be one; `-m {group}={options}` sweeps")
+        names = sorted(file.stem for file in (CONF / group).glob("*.yaml"))
+        raise ConfigError(group, value, f"must be one of {', '.join(names)}")
 
 
 def plain(composed: DictConfig, overrides: Sequence[str], runtime: DictConfig) -> dict[str, Any]:
@@ -80,15 +97,8 @@ def plain(composed: DictConfig, overrides: Sequence[str], runtime: DictConfig) -
         runtime: `hydra.runtime`, which has the chosen options and the folders that they are in.
 
     Raises:
-        ValueError: a `${...}` has no value, or a list of options was given for a group, of which
-            Hydra would take the last one.
+        ValueError: a `${...}` has no value.
     """
-    for override in overrides:
-        group, _, value = override.lstrip("+").partition("=")
-        if value.startswith("[") and (CONF / group).is_dir():
-            options = value.strip("[]")
-            raise ConfigError(group, value, f"must be one; `-m {group}={options}` sweeps")
-
     keys = [str(key) for key in composed if key != "hydra"]
     try:
         values = OmegaConf.to_container(OmegaConf.masked_copy(composed, keys), resolve=True)
@@ -111,11 +121,16 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
         return _no_such_key(str(cause.full_key), overrides)
 
     text = " ".join(str(error).split())
+    if text.startswith("Could not override"):  # a folder of conf/ that is no group of a run
+        return _no_such_key(text.split("'")[1], overrides)
     if text.startswith(("Ambiguous value", "Sweep parameters")):
         text = _several_values(text.split("'")[1])
     elif text.startswith("Multiple values for "):
         added = [override for override in overrides if override.startswith("+")]
         text = f"{' '.join(added)}: must be without +, since each group has an option already"
+    elif "INTERVAL_SWEEP" in text:
+        typed = next((override for override in overrides if "interval(" in override), text)
+        text = f"{typed}: must list its values: {typed.partition('=')[0]}=1,2"
     return text
 
 

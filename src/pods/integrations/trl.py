@@ -276,7 +276,10 @@ def _check_options(args: GRPOConfig, dataset: Any, m: int, options: Mapping[str,
             "whole: the rollouts of a micro-batch"
         )
 
-    images = {"image", "images"} & next(iter(dataset)).keys()
+    first = None if dataset is None else next(iter(dataset), None)
+    if first is None:
+        raise ValueError("train_dataset: must have a row")
+    images = {"image", "images"} & first.keys()
     if images:
         raise ValueError(f"train_dataset={sorted(images)}: must have no images")
     for name in ("tools", "environment_factory"):

@@ -114,7 +114,7 @@ class _Queue:
         """Start the next job, and return whether the one after it may be tried at once."""
         job = self.waiting[0]
         state = state_of(job.store)
-        if state == "running" or not has_work_left(job.store, job.config.retry):
+        if state == "running" or not has_work_left(job.store, job.config):
             self.waiting.pop(0)
             self.live_table.end(f"{state:<9} {job.name}  by another process")
             return True

@@ -149,7 +149,7 @@ def _execute(store: RunStore, place: Path | None, stop: Stop) -> int:
                     report=lambda: None,
                     process_group=group,
                 )
-                preflight(trainer.worker, [*trainer.loop.prompts, *trainer.questions])
+                preflight(trainer.worker, trainer.loop.prompts, trainer.questions)
             started = True
             trainer.run()
         except Exception as error:

@@ -71,8 +71,8 @@ def parameters(config: Config, settings: Settings) -> Settings:
 
     A job is one task whatever `hardware.processes` is, because it starts the processes itself. One
     that reaches its time limit commits and is requeued: half an hour to start and twice the
-    training clock, which counts neither evaluations nor checkpoints, or a day if the budget is no
-    time that the job takes.
+    training clock, which counts neither evaluations nor checkpoints, or a day without a
+    budget of seconds.
     """
     given = _of_jobs(settings)
     minutes = given.get("timeout_min", _minutes(config.budget))
@@ -103,7 +103,7 @@ def _of_jobs(settings: Settings) -> Settings:
 
 def _minutes(budget: BudgetConfig) -> int:
     """Return the default time limit of a job."""
-    if budget.train_seconds is None or budget.clock_model is not None:
+    if budget.train_seconds is None:
         return STEPS_ONLY_MINUTES
     return START_MINUTES + ceil(2 * budget.train_seconds / 60)
 

@@ -122,7 +122,7 @@ def job_on_cluster(folder: str, cwd: str) -> Job | None:
         time.sleep(POLL_SECONDS)
 
     config = store.config()
-    if not has_work_left(store, config.retry):
+    if not has_work_left(store, config):
         return None
     os.chdir(cwd)
     return Job(store, config)

@@ -14,6 +14,7 @@ from pods.config.schema import Config
 from pods.launch.backend import Backend, Job, has_work_left, prepare
 from pods.launch.figures import draw_figures
 from pods.method.keep import try_functions
+from pods.runs.freeze import check_budgets, has_ended
 from pods.runs.identity import identity_keys
 from pods.runs.status import state_of
 from pods.system.console import lossy_console, printable
@@ -44,13 +45,14 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
     """
     check_data(config.task for config in configs)
     try_functions(configs)
+    check_budgets(configs)
     jobs = _freeze(configs)
     _announce(jobs, backend)
 
-    waiting = [job for job in jobs if has_work_left(job.store, job.config.retry)]
+    waiting = [job for job in jobs if has_work_left(job.store, job.config)]
     stopped = backend.run(waiting)
 
-    states = Counter(state_of(job.store) for job in jobs)
+    states = Counter(_state(job) for job in jobs)
     print(f"{states['done']} of {len(jobs)} jobs done")
     if states["done"] < len(jobs):
         raise _failure(jobs, states, stopped)
@@ -70,9 +72,16 @@ def _freeze(configs: Sequence[Config]) -> list[Job]:
     return list(jobs.values())
 
 
+def _state(job: Job) -> str:
+    """Return the state of a job's run; one that another command ended earlier has to go on."""
+    state = state_of(job.store)
+    ended_earlier = state == "done" and not has_ended(job.store, job.config.budget)
+    return "preempted" if ended_earlier else state
+
+
 def _announce(jobs: Sequence[Job], backend: Backend) -> None:
     """Say how many jobs there are, in which states, and how many run at once."""
-    states = Counter(state_of(job.store) for job in jobs)
+    states = Counter(_state(job) for job in jobs)
     at_once = min(backend.at_once, len(jobs))
     count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
     print(f"{count}, {states['done']} already done, {at_once} at a time", flush=True)
@@ -92,13 +101,13 @@ def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepF
     code = AGAIN
     for job in jobs:
         status = job.store.status()
-        if status["state"] == "done":
+        if _state(job) == "done":
             continue
         failed = status["state"] == "failed" or status.get("exit_code") == FAILED
         if failed and not stopped:
             code = FAILED
         if failed or not stopped:
-            cause = _Cause(state_of(job.store), status.get("error"))
+            cause = _Cause(_state(job), status.get("error"))
             alike[cause].append(job)
 
     messages = [_explain(cause, ended) for cause, ended in alike.items()]

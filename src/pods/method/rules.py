@@ -154,8 +154,8 @@ def max_abs_advantage(group: Group | Rewards, m: int, rng: Generator | None = No
     >>> max_abs_advantage(np.array([0.0, 0.0, 1.0, 0.0]), 2)
     array([0, 2])
     """
-    distance = np.abs(_centred(_checked(group, m)))
-    return np.sort(np.argsort(-np.round(distance / TIE) * TIE, kind="stable")[:m])
+    distance = _without_rounding(np.abs(_centred(_checked(group, m))))
+    return np.sort(np.argsort(-distance, kind="stable")[:m])
 
 
 def balanced(group: Group, m: int, rng: Generator) -> Indices:
@@ -191,7 +191,23 @@ def _checked(group: Group | Rewards, m: int) -> Rewards:
         raise ValueError(f"cannot keep m={m} of n={len(rewards)} rollouts")
     if not np.isfinite(rewards).all():
         raise ValueError(f"rewards must be finite, got {rewards}")
-    return rewards
+    return _without_rounding(rewards)
+
+
+def _without_rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Replace values by the least of those that differ from it by rounding, as 0.1 + 0.2 and 0.3.
+
+    So the sums that make a reward do not decide between equal rollouts. A value differs by rounding
+    from the next lower one if their gap is at most `TIE` of the largest.
+    """
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    gaps = np.diff(ascending / (np.abs(values).max() or 1.0))
+    is_new = np.concatenate([[True], gaps > TIE])
+
+    equal = np.empty_like(values)
+    equal[order] = ascending[is_new][np.cumsum(is_new) - 1]
+    return equal
 
 
 def _centred(rewards: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -55,6 +55,17 @@ def duration(seconds: float) -> str:
     return f"{rest} s"
 
 
+def gigabytes(size: float) -> str:
+    """Format bytes for a reader, in GB (10^9) if it is one or more.
+
+    >>> gigabytes(130_270_900_000), gigabytes(7_960_000)
+    ('130.3 GB', '8.0 MB')
+    """
+    if size >= 1e9:
+        return f"{size / 1e9:,.1f} GB"
+    return f"{size / 1e6:.1f} MB"
+
+
 def command() -> str:
     """Return the command line of this process, so that it can be typed again."""
     name = Path(sys.argv[0]).name

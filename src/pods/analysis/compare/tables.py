@@ -31,9 +31,9 @@ CONTRASTS_TITLE = (
     "Welch's)"
 )
 SPEEDUPS_TITLE = (
-    "median {unit} to a target, runs that reach it, and how many times as fast (never: half of the "
-    "arm's runs miss it;\ninf: half of the baseline's do); bound: what is certain of the ratio; "
-    "the last target: 99 % of the baseline's peak"
+    "median {unit} to a target, runs that reach it, and how many times as {fast} (never: half of "
+    "the arm's runs miss it;\ninf: half of the baseline's do); bound: what is certain of the "
+    "ratio; the last target: 99 % of the baseline's peak"
 )
 
 
@@ -55,7 +55,8 @@ def compare_study(
     What is chosen and allowed is explained at `load` and `apply_filter`, the rest at `compare`.
     With `latex` the tables are also written for LaTeX.
     """
-    study = apply_filter(load(folder, runs, allow), chosen)
+    loaded = load(folder, runs, allow, priced=chosen.prices is not None)
+    study = apply_filter(loaded, chosen)
     comparison = compare(study, arms, targets, by=by)
     figures = folder_for(folder, runs, chosen, compared=arms)
     (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
@@ -138,7 +139,8 @@ def shown_tables(comparison: Comparison) -> Iterator[ShownTable]:
     yield _shown("", title, contrasts, study)
 
     if len(comparison.speedups):
-        title = SPEEDUPS_TITLE.format(unit=comparison.unit)
+        fast = "cheap" if study.x == "dollars" else "fast"
+        title = SPEEDUPS_TITLE.format(unit=comparison.unit, fast=fast)
         yield _shown("speedup.", title, _speedups(comparison), study)
 
 
@@ -173,11 +175,9 @@ def _arms_title(comparison: Comparison) -> str:
     start = amount(comparison.window.start, study.x)
     end = amount(comparison.window.end, study.x)
     span = f"from {start} to {end}" if start != end else f"at {end}"
-    clock = ""
-    if study.x == "train_seconds":
-        clock = " of training clock"
-        if study.clock != MEASURED:
-            clock += f" {study.clock}"
+    clock = " of training clock" if study.x == "train_seconds" else ""
+    if study.clock != MEASURED:
+        clock += f" {study.clock}"
     shown = f"{measure(study)} in percent" if study.share else measure(study)
     return (
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"

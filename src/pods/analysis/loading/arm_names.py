@@ -33,7 +33,7 @@ def curves_named(study: Study, typed: str) -> list[str]:
         return matches
 
     unknown = f"arm {typed!r} is unknown in study {study.name}"
-    if _is_study(study, name):
+    if name and _is_study(study, name):
         raise ValueError(f"{unknown}; did you mean pods compare --study {name}?")
     raise ValueError(f"{unknown}: must be one of {' | '.join(short(series))}")
 

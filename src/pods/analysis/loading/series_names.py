@@ -20,7 +20,6 @@ NAMED_BY = {
     "data": "task.path",
     "weights": "model.path",
     "adapter": "model.path",
-    "clock model": "budget.clock_model",
 }
 """Contents of files in the identity, and the keys of the config that name the files."""
 SEPARATOR = ", "

@@ -1,8 +1,8 @@
 """Splits of a data set, read strictly: a row that cannot be asked or graded is malformed.
 
 A row is also malformed if its question appeared earlier in its split, or is a test question.
-Messages count rows from 1, as the lines of a file. A problem's id comes from its row, so that it
-stays when other rows are dropped.
+Messages count rows from 1, as the lines of a file. Blank lines are counted, and are no rows. A
+problem's id comes from its row, so that it stays when other rows are dropped.
 """
 
 import json
@@ -10,7 +10,9 @@ import logging
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,20 @@ from pods.config.task_keys import TaskConfig
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it
 MAX_PRINTED = 3  # reasons on the screen; the run's data.json has all
+OTHER_FORMATS = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstandard",
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"[": "a JSON array",
+}
+"""The first bytes of files that are no JSON lines, and what these files are."""
+JSON_LINES = """each line must be like {"question": "2+3?", "answer": "#### 5"}"""
 Fields = Mapping[str, Any]
 Right = Callable[[str, str], bool]  # `right(answer, gold)` decides whether an answer is correct
 
@@ -96,13 +112,13 @@ def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
         raise ValueError(f"`{'` or `'.join(names)}` is missing")
     name = present[0]
     value = fields[name]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)  # also numpy's
     if or_number and is_number:
         if not math.isfinite(value):
             raise ValueError(f"`{name}` must be a finite number, not {value}")
         return _number_text(value)
     if not isinstance(value, str):
-        raise ValueError(f"`{name}` must be text, not {type(value).__name__}")
+        raise ValueError(f"`{name}` must be text, not {_type(value)}")
 
     try:
         value.encode()
@@ -113,10 +129,13 @@ def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
     return value
 
 
-def _number_text(value: float) -> str:
-    if isinstance(value, int) or value.is_integer():
-        return str(int(value))
-    return repr(value)
+def _type(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _number_text(value: Any) -> str:
+    whole = int(value)
+    return str(whole if whole == value else value)
 
 
 def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row] = ()) -> Split:
@@ -130,12 +149,30 @@ def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row]
         if file is None:
             lines = _hub_rows(source)
         else:
-            lines = file.read_bytes().removeprefix(BYTE_ORDER_MARK).rstrip().splitlines()
+            content = file.read_bytes().removeprefix(BYTE_ORDER_MARK)
+            lines = content.splitlines()
+            _check_lines(content, lines)
     except (OSError, ValueError) as error:
         raise ValueError(f"{key}: cannot read {location} ({error})") from error
     except MemoryError as error:
         raise ValueError(f"{key}: {location} does not fit into memory") from error
     return read_rows(lines, source, key, location, tests)
+
+
+def _check_lines(content: bytes, lines: Sequence[bytes]) -> None:
+    """Raise ValueError if a file has lines, but none with a JSON object."""
+    for line in lines:
+        with suppress(ValueError):
+            _object(line)
+            return
+    if not content.strip():
+        return
+
+    why = "no line is a JSON object"
+    for start, name in OTHER_FORMATS.items():
+        if content.lstrip().startswith(start):
+            why = f"it is {name}"
+    raise ValueError(f"{why}; {JSON_LINES}")
 
 
 def read_rows(
@@ -146,6 +183,8 @@ def read_rows(
     rows = []
     malformed = []
     for index, line in enumerate(lines):
+        if isinstance(line, bytes) and not line.strip():  # as pandas and datasets read it
+            continue
         name = f"row {index + 1}"
         try:
             read = source.reader(_object(line))
@@ -184,7 +223,7 @@ def _object(line: bytes | Fields) -> Fields:
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"not JSON ({error})") from error
     if not isinstance(row, dict):
-        raise ValueError(f"must be a JSON object, not {type(row).__name__}")
+        raise ValueError(f"must be a JSON object, not {_type(row)}")
     return row
 
 
