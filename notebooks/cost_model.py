@@ -25,12 +25,12 @@ from pathlib import Path
 import pandas as pd
 
 from pods.analysis import load
-from pods_lab.plan.plan import plan, plan_authors
+from pods_lab.price.costs import authors_costs, costs
 
 STUDY = Path(os.environ.get("PODS_STUDY", "../runs/quickstart"))
 pd.set_option("display.max_columns", None, "display.float_format", "{:.4g}".format)
 study = load(STUDY, allow=True)
-report = plan(study, nm=((16, 16), (64, 16), (64, 64), (32, 8)))
+report = costs(study, nm=((16, 16), (64, 16), (64, 64), (32, 8)))
 print(*report.lines, sep="\n")
 
 # %% [markdown]
@@ -49,4 +49,4 @@ report.tables["predictions"]
 # This is the same analysis of the step times that the PODS authors measured on one L40S.
 
 # %%
-print(*plan_authors().lines, sep="\n")
+print(*authors_costs().lines, sep="\n")

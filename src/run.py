@@ -32,6 +32,7 @@ from pods.launch.devices import check_gpus
 from pods.launch.figures import draw_figures
 from pods.launch.sweep import SweepFailed
 from pods.method.keep import try_functions
+from pods.runs.freeze import check_budgets
 from pods.runs.store import RunStore
 from pods.system.console import prepare_console
 from pods.system.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, explain, print_error
@@ -64,9 +65,10 @@ def _train(config: Config) -> None:
     check_gpus([config])
     check_data([config.task])
     try_functions([config])
+    check_budgets([config])
 
     store = backend.prepare(config)
-    if not backend.has_work_left(store, config.retry):
+    if not backend.has_work_left(store, config):
         _say_how_it_ended(store)
         return
 

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -35,16 +36,19 @@ settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How long the kill test runs: `pytest -m kill --kills 300`."""
-    add, kills = parser.addoption, "over all phases; from 40 on 20 stops too"
+    """How long the kill tests run: `pytest -m kill --kills 300`."""
+    add = parser.addoption
+    kills = "over all phases; from 40 on 20 stops too, and a twentieth for each of two processes"
     add("--kills", type=int, default=6, help=kills)
     add("--kill-seed", type=int, default=0, help="of the moments")
 
 
-PROCESSES = ("test_sweep", "test_run", "test_fork_server", "test_slurm", "test_ray")
+PROCESSES = ("test_sweep", "test_run", "test_fork_server", "test_slurm")
 """Files that start and stop runs as processes, and wait for them: one after another."""
-FIRST = (*PROCESSES, "test_kill", "test_several", "test_failpoints", "test_presets")
-"""Files that take longest: what is short comes last, so that workers end together."""
+FIRST = (*PROCESSES, "test_several", "test_ray", "test_kill", "test_failpoints", "test_presets")
+"""Files that take longest, and are not for the desk."""
+THEN = ("test_fetch", "test_compiled", "test_trl", "test_math_grading", "test_gpu")
+"""Other files that take long: what is short comes last, so that workers end together."""
 
 CORE = {
     "test_rules", "test_grpo", "test_update", "test_packing", "test_engine", "test_train",
@@ -75,7 +79,7 @@ def pytest_collection_modifyitems(
             item.add_marker(pytest.mark.xdist_group(group))  # a file's tests on one worker, mostly
         if "realdata" in marks and "PODS_REALDATA" not in os.environ:
             item.add_marker(pytest.mark.skip(reason="PODS_REALDATA names no folder"))
-    order = {name: place for place, name in enumerate(FIRST)}
+    order = {name: place for place, name in enumerate((*FIRST, *THEN))}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))  # stable
     yield
     gc.freeze()  # libraries stay: to look through them at each collection takes seconds
@@ -122,6 +126,13 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     """Limit what its fixtures do, which may start a run."""
     with time_limit(item):
         yield
+
+
+def pytest_unconfigure() -> None:
+    """Leave the process group that a test has made here: its threads abort some exits of Python."""
+    group = sys.modules.get("torch.distributed")
+    if group is not None and group.is_initialized():
+        group.destroy_process_group()
 
 
 @pytest.fixture(scope="session")
@@ -183,6 +194,30 @@ def release(tmp_path: Path) -> Path:
     from releases import write_release
 
     return write_release(tmp_path)
+
+
+SLOW = """
+import time
+from pathlib import Path
+def rule(group, m, rng):
+    if Path("slow").exists():
+        time.sleep(0.2)
+    return range(m)
+"""
+
+
+@pytest.fixture
+def slowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Return overrides for 20 small steps that wait while the file `slow` exists.
+
+    So a run cannot end before it is stopped, however busy the machine is, and what it waits takes
+    no processor's time.
+    """
+    (tmp_path / "slow_rules.py").write_text(SLOW)
+    (tmp_path / "slow").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    small = ("nm.n=8", "nm.m=4", "budget.train_seconds=null", "budget.max_steps=20")
+    return ("sampler.rule=slow_rules:rule", *SHORT, *small)
 
 
 FAULTS = """

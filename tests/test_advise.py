@@ -16,7 +16,14 @@ from pods.launch.backend import Backend
 from pods.runs.files import append, read_lines
 from pods.runs.freeze import freeze
 from pods_lab.advise import advice
-from pods_lab.advise.advice import Pilot, advise, cost_weights, form_warning, read_pilot
+from pods_lab.advise.advice import (
+    Pilot,
+    advise,
+    cost_weights,
+    form_warning,
+    pays,
+    read_pilot,
+)
 from pods_lab.advise.progress import MEASURED, expected_progress
 from pods_lab.advise.text import advice_lines
 from pods_lab.advise.verb import _menu, _pilot, _run_command
@@ -84,6 +91,35 @@ def test_a_gain_is_advised_if_its_interval_is_above_1(monkeypatch):
     found, text = said([[1.0, 9.0]])
     assert "Train with GRPO 2→2: the law expects the most" in text and found.advised == 0
     assert text.count("GRPO") == 2  # in the units, and in what to do
+
+
+def test_the_prices_here_and_those_at_which_a_pair_pays(monkeypatch):
+    """1/2 s fixed of 1 s at (2, 2) if a generated rollout is 1/8 s, and a trained one as much."""
+    steps = {(2, 2): [1.0], (8, 2): [1.75], (8, 8): [2.5]}
+    found = advised(monkeypatch, by_mean, [[3.0, 1.0]], steps)
+    price = found.price
+    assert (price.ratio, price.fixed, price.fixed_share) == pytest.approx((1, 4, 0.5))
+    # 8→2 has 2.8 times the progress: 4 + 8 + 2 r < 2.8 (4 + 2 + 2 r) at any r > 0; and 4→2 1.7
+    # times: 4 + 4 + 2 r < 1.7 (4 + 2 + 2 r)
+    _, four, two = found.rows
+    assert (four["pays_from"], four["pays_to"]) == (0, np.inf)
+    assert (two["pays_from"], two["pays_to"]) == (0, np.inf)
+    lines = "\n".join(advice_lines(found))
+    assert "Here it is 1.00, and 50% of a step of GRPO 2→2 is fixed" in lines
+    assert lines.count("anything") == 2
+
+    def one(gained, fixed=0.0, pair=(64, 16)):
+        return pays(pair, (16, 16), gained, fixed)
+
+    assert one(1.25) == pytest.approx((11, np.inf))  # 64 + 16 r < 20 + 20 r
+    assert one(1.25, fixed=16.0) == pytest.approx((10, np.inf))  # 80 + 16 r < 40 + 20 r
+    assert one(0.9, pair=(8, 8)) == (0, np.inf)  # 8 (1 + r) < 14.4 (1 + r)
+    assert one(0.4, pair=(8, 16)) == pytest.approx((np.nan, np.nan), nan_ok=True)
+    assert one(0.8, pair=(8, 16)) == pytest.approx((0, 1.5))  # 8 + 16 r < 12.8 (1 + r)
+    assert np.isnan(one(1.0)).all() and one(1.0, pair=(8, 16)) == (0, np.inf)
+    steps = {(2, 2): [2.0], (8, 2): [1.0], (8, 8): [3.0]}
+    text = "\n".join(advice_lines(advised(monkeypatch, by_mean, [[1.0, 1.0]], steps)))
+    assert "too noisy to tell it" in text and "nan" not in text
 
 
 def test_costs_and_progress_stand_side_by_side(monkeypatch):

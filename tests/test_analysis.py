@@ -147,7 +147,6 @@ defaults:
 arm: mine
 update: {lr: 3.0e-4, clip_high: "${.clip_low}"}
 advantage: {eps: "${update.lr}"}
-budget: {clock_model: l40s}
 prompts_per_step: 1
 """
 
@@ -158,7 +157,7 @@ def test_an_arm_of_ones_own_is_its_name(tmp_path):
     (tmp_path / "arm/mine.yaml").write_text(OWN_ARM)
     config = validate(compose([f"hydra.searchpath=[file://{tmp_path}]", "arm=mine"]))
     grpo = composed("arm=grpo")
-    pair = [(config, identity(config)), (grpo, identity(grpo))]  # with the prices of l40s
+    pair = [(config, identity(config)), (grpo, identity(grpo))]
     assert series_names(pair) == ["mine 64→16", "grpo 16→16"]
     assert varied(pair) == [{}, {}]
     unknown = (replace(config, label_settings=[]), identity_keys(config))

@@ -301,9 +301,15 @@ def test_what_is_not_settled_is_above_or_below_and_holm_decides():
     [line, _], rows = sentences(noisy(0, 0.8, 0.05), noisy(5, 0.8, 0.05))
     row = rows.iloc[0]
     assert row.low < 0 < row.high
+    assert row.estimate > 0
     interval = f"95 % interval {100 * row.low:.2f} to {100 * row.high:.2f}, p = {row.p:.2g}"
-    side = "above" if row.estimate > 0 else "below"
-    assert f" points {side} grpo 16→16, not settled ({interval})." in line
+    assert f" points above grpo 16→16, not settled ({interval})." in line
+    [line, _], rows = sentences(noisy(5, 0.8, 0.05), noisy(0, 0.8, 0.05))
+    row = rows.iloc[0]  # how far below, so that the interval holds the number before it
+    assert row.low < row.estimate < 0 < row.high
+    interval = f"95 % interval {-100 * row.high:.2f} to {-100 * row.low:.2f}, p = {row.p:.2g}"
+    below = f"{-100 * row.estimate:.2f} points below grpo 16→16, not settled ({interval})."
+    assert below in line
 
     alike = {f"other{k} 64→16": noisy(k + 20, 0.8, 0.03) for k in range(4)}
     arms = ["pods", "grpo", *(name.split()[0] for name in alike)]

@@ -3,7 +3,6 @@
 import ast
 import csv
 import dataclasses
-import json
 import os
 import shutil
 from operator import attrgetter
@@ -31,7 +30,7 @@ TEXT_TASKS = ("task=gsm8k", "task=math")  # not for model=tiny
 GROUPS = {
     f"{path.parent.name}={path.stem}"
     for path in (ROOT / "conf").glob("*/*.yaml")
-    if path.parent.name not in ("experiment", "sampler")
+    if path.parent.name not in ("experiment", "sampler", "prices")  # a run has no prices
 }
 
 EXTRAS = {"launch=slurm": "submitit", "launch=ray": "ray"}  # beyond the desk, which has none
@@ -235,9 +234,6 @@ def test_identity_depends_on_the_content_of_inputs_and_not_on_their_place(tmp_pa
 def test_the_home_is_meant_by_a_tilde_in_every_path(key, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     overrides = ("task=gsm8k", "model=smollm2_135m", "dry_run=true", f"{key}='~/a b'")
-    if key == "budget.clock_model":
-        clock = {"base": 1.0, "per_rollout": 0.1, "per_kept": 0.2, "source": "by hand"}
-        (tmp_path / "a b").write_text(json.dumps(clock))
     assert attrgetter(key)(composed(*overrides)) == f"{tmp_path}/a b"
 
 
@@ -254,8 +250,7 @@ def test_a_system_message_that_cannot_be_one_is_refused(tmp_path, content):
     assert composed(*overrides, "dry_run=true").task.system == str(file)
 
 
-@pytest.mark.parametrize(
-    "key", ["task.system", "task.path", "task.test_path", "budget.clock_model"])  # fmt: skip
+@pytest.mark.parametrize("key", ["task.system", "task.path", "task.test_path"])
 def test_a_pipe_is_refused_instead_of_waited_for(key, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     task = ("task=jsonl", "model=smollm2_135m", f"task.path={__file__}")

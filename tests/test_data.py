@@ -65,12 +65,13 @@ MALFORMED = {
     "cut off": (b'{"question": "q", "answer": "#### 1', "not JSON (Unterminated string"),
     "two objects": (row(8) + row(9), "not JSON (Extra data"),
     "byte order mark": (b"\xef\xbb\xbf" + row(9), "not JSON (Unexpected UTF-8 BOM"),
-    "empty line": (b"", "not JSON (Expecting value"),
+    "null": (b"null", "must be a JSON object, not null"),
+    "no-break space": (b"\xc2\xa0", "not JSON (Expecting value"),  # no white space of JSON
     "bomb": (b"[" * 200_000, "not JSON (maximum recursion depth"),
     "list": (b"[1]", "must be a JSON object, not list"),
     "no question": (b'{"answer": "#### 1"}', "`question` is missing"),
     "no answer": (b'{"question": "q", "Answer": "#### 1"}', "`answer` is missing"),
-    "null question": (b'{"question": null, "answer": "1"}', "`question` must be text, not NoneTy"),
+    "null question": (b'{"question": null, "answer": "1"}', "`question` must be text, not null"),
     "number": (b'{"question": "q", "answer": 18}', "`answer` must be text, not int"),
     "long number": (b'{"question": "q", "answer": ' + b"1" * 5000 + b"}",
                     "Exceeds the limit (4300 digits)"),
@@ -146,6 +147,43 @@ def test_too_few_rows_are_an_error_of_one_line(tmp_path, train, test, keys, mess
     assert (len(task.train), len(task.test)) == (3, 3)  # all that there are
 
 
+BLANK = [  # before the first row, a blank line, the end of a line, after the last row
+    (b"", b"", b"\n", b""),
+    (b"", b" \t ", b"\n", b"\n\n \n\t"),
+    (b"\n \n", b"", b"\n", b"\n"),
+    (b"\xef\xbb\xbf", b"", b"\n", b""),
+    (b"\xef\xbb\xbf\n", b" ", b"\n", b""),
+    (b"", b"", b"\r\n", b"\r\n\r\n"),
+    (b"", b"  ", b"\r", b"\r"),  # an old Mac
+]
+
+
+def test_blank_lines_are_no_rows_and_row_numbers_are_those_of_the_file(tmp_path):
+    """Of five rows and a malformed one there are a blank line after the first, and two more."""
+
+    def check(start, blank, end, rest):
+        lines = [TRAIN[0], blank, TRAIN[1], TRAIN[2], blank, blank, b"bad", TRAIN[3], TRAIN[4]]
+        file = write(tmp_path, TRAIN, TEST) / "train.jsonl"
+        file.write_bytes(start + end.join(lines) + rest)
+        before = start.count(b"\n")
+        said = rf"train.jsonl row {7 + before}: not JSON .*\(task.malformed=drop"
+        with pytest.raises(ValueError, match=said):
+            load(config(tmp_path))
+        task = load(config(tmp_path, malformed="drop"))
+        numbers = [before + index for index in (0, 2, 3, 7, 8)]
+        assert [problem.id for problem in task.train] == [f"train-{n:05d}" for n in numbers]
+        assert len(task.dropped) == 1
+
+    every(BLANK, check)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf \r\n"])
+def test_a_file_of_blank_lines_has_no_row(content, tmp_path):
+    (write(tmp_path, TRAIN, TEST) / "test.jsonl").write_bytes(content)
+    with pytest.raises(ValueError, match=r"test.jsonl has no usable row$"):
+        load(config(tmp_path, malformed="drop"))
+
+
 def test_a_byte_order_mark_and_empty_lines_at_the_end_are_accepted(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)  # a folder needs no such library
     write(tmp_path, TRAIN, TEST)
@@ -216,7 +254,7 @@ def test_math_is_read_from_a_folder(tmp_path):
     ]  # fmt: skip
     null = json.dumps(with_answer | {"answer": None}).encode()
     write(tmp_path, [problem(1)], [problem(2), null])
-    with pytest.raises(ValueError, match=r"test.jsonl row 2: `answer` must be text, not NoneType"):
+    with pytest.raises(ValueError, match=r"test.jsonl row 2: `answer` must be text, not null"):
         load(config(tmp_path, name="math", answer_format="boxed"))
 
 
@@ -257,7 +295,7 @@ def test_gsm8k_from_the_hub_is_checked_like_a_folder(monkeypatch):
     with pytest.raises(ValueError, match=r"^task.path=null: openai/gsm8k test row 4: `answer` "):
         load(config(None))
     [dropped] = load(config(None, malformed="drop")).dropped
-    assert dropped == "openai/gsm8k test row 4: `answer` must be text, not NoneType"
+    assert dropped == "openai/gsm8k test row 4: `answer` must be text, not null"
 
 
 def test_the_system_message_of_gsm8k_in_tags_has_not_changed(tmp_path):

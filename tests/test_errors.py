@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -18,11 +19,16 @@ from mathgrade import WorkerUnavailable
 from pods.cli import status
 from pods.cli.main import main
 from pods.engines.base import EngineFailed
+from pods.launch import job
 from pods.launch.failures import classify
+from pods.runs import checkpoint
 from pods.runs.freeze import freeze
+from pods.runs.lock import LockLost
+from pods.runs.records import Damaged
 from pods.runs.store import RunStore
 from pods.system import machine
-from pods.system.errors import is_machine_error
+from pods.system.errors import FIX_AND_RESUME, RESUME, is_machine_error
+from pods.system.signals import PeerLost
 
 
 def test_a_failing_disk_or_memory_is_a_machine_error(tmp_path):
@@ -89,7 +95,33 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_with_debug(run_py, tmp_
         assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
     result = run_py("runs_dir=/proc", "--debug")
     assert result.returncode == 2
-    assert "Traceback" in result.stderr and "error: /proc/default" in result.stderr
+    assert "Traceback" in result.stderr and "(/proc/default: " in result.stderr
+
+
+@pytest.mark.parametrize("sweep", [(), ("-m", "seed=0,1")], ids=["run", "sweep"])
+@pytest.mark.parametrize(("runs_dir", "study", "why"), [
+    ("/proc/x", "default", "No such file or directory"),
+    ("file/runs", "default", "Not a directory"),
+    ("here", "file", "Not a directory"),
+    ("n" * 300, "default", "File name too long"),
+], ids=["proc", "in-a-file", "study-is-a-file", "long"])  # fmt: skip
+def test_a_folder_that_cannot_be_written_is_named_by_its_keys(
+    sweep, runs_dir, study, why, run_py, tmp_path
+):
+    (tmp_path / "here").mkdir()
+    for file in (tmp_path / "file", tmp_path / "here" / "file"):
+        file.touch()
+    before = set(tmp_path.rglob("*"))
+    words = (*sweep, f"runs_dir={runs_dir}", f"study={study}")
+    said = f"runs_dir={runs_dir}, study={study}: must be folders that can be written ("
+    result = run_py(*words)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {said}") and result.stderr.endswith(f": {why})\n")
+    assert result.stderr.count("\n") == 1
+    shown = run_py(*words, "dry_run=true")
+    [line] = [line for line in (shown.stdout + shown.stderr).splitlines() if said in line]
+    assert line.endswith(f": {why})")
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_verbs_report_errors_in_one_line(tmp_path, monkeypatch, capsys):
@@ -154,6 +186,7 @@ def test_a_full_disk_gives_75_at_submission_in_a_sweep_and_at_the_figure(run_py,
     for more in ([], ["-m", "seed=0,1"]):
         result = run_py(*more, *overrides)
         assert result.returncode == 75, result.stderr
+        assert result.stderr.startswith(f"error: runs_dir={disk}/runs, study=default: must be ")
         assert "No space left on device" in result.stderr and "Traceback" not in result.stderr
         assert "fix this, then run the same command again to resume" in result.stderr
     (disk / "ballast").unlink()
@@ -175,6 +208,22 @@ def test_a_full_disk_gives_75_at_submission_in_a_sweep_and_at_the_figure(run_py,
     assert main(["plot", "--runs-dir", str(disk / "runs")]) == 75
 
 
+def test_several_processes_that_cannot_meet_on_a_full_disk_say_so(disk, capsys):
+    """Torch's stores only say what is the matter, and its launcher not even that."""
+    store = freeze(composed(f"runs_dir={disk}/runs", "hardware.processes=2", "tracking=none"))
+    fill(disk)
+    assert job.execute(store.folder) == 75
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(f"error: {store.folder}/attempts/001/meeting-")
+    assert said[0].endswith(": No space left on device") and said[1] == FIX_AND_RESUME
+    assert store.status()["state"] == "pending"
+    assert list(store.folder.glob("attempts/*/*")) == []
+    with pytest.raises(RuntimeError) as caught:
+        torch.distributed.FileStore(str(disk / "meeting"), 2).set("here", "0")
+    assert is_machine_error(caught.value)
+
+
+@pytest.mark.slow
 def test_a_closed_console_stops_nothing(tmp_path):
     overrides = " ".join([*SHORT, "budget.max_steps=1", "evaluation.questions=4"])
     closed = "<&- >&- 2>&-"
@@ -209,6 +258,60 @@ def test_a_failure_of_the_machine_can_be_resumed(error, code, line, tmp_path, ca
     if line:
         said = capsys.readouterr().err.splitlines()
         assert len(said) == 2 and said[0] == f"error: {text}" and "same command" in said[1]
+
+
+AGAIN, FAILED = ("preempted", 75), ("failed", 1)
+FULL_DISK = OSError(errno.ENOSPC, "No space left on device", "/disk/metrics.jsonl")
+UNREADABLE = PermissionError(errno.EACCES, "Permission denied", "/data/train.jsonl")
+REMOVED = "{folder} was removed while the run was going on; " + RESUME
+TRACE_OF_ENGINE = "pods.engines.base.EngineFailed: it broke"
+
+
+@pytest.mark.parametrize(("error", "moment", "end", "said"), [
+    # not started: what the user has to fix leaves the run as it was
+    (ValueError("seed=x"), "new", ("pending", 1), ["error: seed=x"]),
+    (ValueError("seed=x"), "resumed", ("preempted", 1), ["error: seed=x"]),
+    (UNREADABLE, "new", ("pending", 1), ["error: /data/train.jsonl: Permission denied"]),
+    (UNREADABLE, "resumed", ("preempted", 1), ["error: /data/train.jsonl: Permission denied"]),
+    (ImportError("no peft"), "new", ("pending", 1), ["error: no peft"]),
+    (Damaged(Path("log"), "cut"), "new", ("pending", 1), ["error: log is damaged: cut"]),
+    (Damaged(Path("log"), "cut"), "resumed", ("preempted", 1), ["error: log is damaged: cut"]),
+    (KeyError("bug"), "new", FAILED, ["KeyError: 'bug'"]),
+    (KeyError("bug"), "resumed", FAILED, ["KeyError: 'bug'"]),
+    (EngineFailed("it broke"), "new", FAILED, [TRACE_OF_ENGINE]),
+    (EngineFailed("it broke"), "resumed", FAILED, [TRACE_OF_ENGINE]),
+    # started: the error is the run's own but for damage, the machine and the engine
+    (ValueError("no group"), "started", FAILED, ["ValueError: no group"]),
+    (UNREADABLE, "started", FAILED, 
+     ["PermissionError: [Errno 13] Permission denied: '/data/train.jsonl'"]),
+    (KeyError("bug"), "started", FAILED, ["KeyError: 'bug'"]),
+    (Damaged(Path("log"), "cut"), "started", ("preempted", 1), ["error: log is damaged: cut"]),
+    (EngineFailed("it broke"), "started", AGAIN, [TRACE_OF_ENGINE, RESUME]),
+    # whenever it occurs
+    *[(FULL_DISK, moment, AGAIN,
+       ["error: /disk/metrics.jsonl: No space left on device", FIX_AND_RESUME])
+      for moment in ("new", "resumed", "started")],
+    *[(PeerLost("a process died"), moment, AGAIN, ["error: a process died; " + RESUME])
+      for moment in ("new", "resumed", "started")],
+    *[(LockLost("the lock is gone"), moment, AGAIN, ["error: the lock is gone; " + RESUME])
+      for moment in ("new", "started", "removed")],
+    *[(error, "removed", AGAIN, ["error: " + REMOVED])
+      for error in (KeyError("bug"), FULL_DISK, ValueError("x"), EngineFailed("it broke"))],
+])  # fmt: skip
+def test_how_a_run_ends_by_the_error_and_when_it_occurs(error, moment, end, said, tmp_path, capsys):
+    store = freeze(composed(f"runs_dir={tmp_path}"))
+    if moment in ("resumed", "started"):
+        write = partial(store.write_clock, step=3, train_seconds=1.0, evaluation=True)
+        checkpoint.commit(store.checkpoint(3), write)
+    if moment == "removed":
+        shutil.rmtree(store.folder)
+
+    state, code, text = classify(error, moment in ("started", "removed"), store)
+
+    assert (state, code) == end
+    assert text.startswith(type(error).__name__)
+    lines = [line.format(folder=store.folder) for line in said]
+    assert capsys.readouterr().err.splitlines() == lines
 
 
 @pytest.mark.parametrize(("drivers", "built_for", "line"), [

@@ -141,21 +141,21 @@ def test_a_damaged_evaluation_is_one_line_that_names_it(run, copied):
 @pytest.mark.parametrize("lost", [(0,), (3, 6), POINTS])
 def test_the_same_command_makes_the_missing_evaluations_of_a_done_run(run, copied, lost, cleaned):
     """Also without the optimizer, which `pods clean` removes from a done run."""
-    assert not has_work_left(copied, "none") and missing_evaluations(copied) == []
+    assert not has_work_left(copied, copied.config()) and missing_evaluations(copied) == []
     if cleaned:
         for step in POINTS:
             checkpoint.remove_part(copied.checkpoint(step), OPTIMIZER)
     before = results(copied)
     for step in lost:
         copied.evaluation_path(step).unlink()
-    assert has_work_left(copied, "none") and missing_evaluations(copied) == [*lost]
+    assert has_work_left(copied, copied.config()) and missing_evaluations(copied) == [*lost]
     copied.set_status(accuracy=None)
     assert job.execute(copied.folder) == DONE
     assert results(copied) == before
     for step in POINTS:
         path = copied.evaluation_path(step)
         assert path.read_bytes() == run.evaluation_path(step).read_bytes()
-    assert copied.status()["state"] == "done" and not has_work_left(copied, "none")
+    assert copied.status()["state"] == "done" and not has_work_left(copied, copied.config())
     for fact in ("accuracy", "step", "train_seconds"):
         assert copied.status()[fact] == run.status()[fact]
 
@@ -274,7 +274,7 @@ def test_of_an_unfinished_file_whole_chunks_of_right_lines_are_kept(run, copied)
 def test_a_checkpoint_that_cannot_be_evaluated_is_named_and_left(copied, damage, words, capfd):
     copied.evaluation_path(2).unlink()
     damage(copied.checkpoint(2))
-    assert has_work_left(copied, "none")  # so that the same command comes to say it
+    assert has_work_left(copied, copied.config())  # so that the same command comes to say it
     before = results(copied)
     assert job.execute(copied.folder) == FAILED
     said = capfd.readouterr().err
@@ -296,7 +296,7 @@ def test_a_checkpoint_that_is_only_to_resume_from_has_no_evaluation_to_make(copi
 def test_without_a_checkpoint_an_evaluation_is_not_missing(copied):
     copied.evaluation_path(2).unlink()
     shutil.rmtree(copied.checkpoint(2))
-    assert missing_evaluations(copied) == [] and not has_work_left(copied, "none")
+    assert missing_evaluations(copied) == [] and not has_work_left(copied, copied.config())
 
 
 def test_an_evaluation_with_another_torch_is_refused(copied, capfd):

@@ -1,5 +1,6 @@
 """`pods fetch`: a GGUF becomes a folder of weights, as SmolLM2-135M-Instruct is fetched."""
 
+import struct
 import zipfile
 
 import numpy as np
@@ -67,6 +68,15 @@ def test_what_is_not_a_whole_gguf_leaves_nothing(write_gguf, tmp_path, capsys, h
     assert error.startswith(f"error: {path}: must be a whole GGUF ") and why in error
     assert error.count("\n") == 1
     assert list((tmp_path / "home" / "models").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [4, 8, 9])  # numbers, texts, arrays
+def test_a_gguf_that_announces_more_than_it_has_is_refused_at_once(write_gguf, capsys, kind):
+    path = write_gguf()
+    key = struct.pack("<Q", 1) + b"a" + struct.pack("<IIQ", 9, kind, 2**60)  # an array without end
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key)
+    assert main(["fetch", str(path)]) == 2
+    assert "it is cut off (it announces more than it has)" in capsys.readouterr().err
 
 
 def test_what_cannot_be_fetched_is_one_line(write_gguf, monkeypatch, capsys):

@@ -6,15 +6,20 @@ import pickle
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from compose import composed
 from running import SHORT, start, wait_for
 
+from pods.launch import job
 from pods.policy.policy import load, load_tokenizer
+from pods.runs.freeze import freeze
 from pods.runs.lock import hold_lock, is_held
 from pods.runs.paths import SHIPPED_MODELS
+from pods.system.errors import FAILED
 from pods.system.signals import stop_on_signals
+from pods.tasks import prompts
 
 CANARY = "open({path!r}, 'a').write('x')\n"
 
@@ -78,6 +83,31 @@ def test_a_damaged_model_is_refused_in_one_line(tmp_path, damage):
     assert "\n" not in message and len(message) < len(str(folder)) + 450
 
 
+LONG = "{% for i in range(99999) %}{% for j in range(99999) %}"
+ENDLESS = {
+    "of loops": LONG + "{% endfor %}{% endfor %}",
+    "of calls": LONG + "{{ messages[0]['content'] | upper | length }}{% endfor %}{% endfor %}",
+    "of lists": LONG + "{{ range(99999) | list | unique | list }}{% endfor %}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("template", ENDLESS)
+def test_a_chat_template_that_does_not_end_is_named(template, tmp_path, monkeypatch, capsys):
+    """It is the model's fault, and not the machine's, on which the same command could go on."""
+    monkeypatch.setattr(prompts, "TEMPLATE_SECONDS", 0.25)
+    folder = Path(shutil.copytree(SHIPPED_MODELS / "tiny", tmp_path / "model"))
+    (folder / "chat_template.jinja").write_text(ENDLESS[template])
+    store = freeze(composed(*SHORT, f"model.path={folder}", f"runs_dir={tmp_path}"))
+    assert job.execute(store.folder) == FAILED
+    [line] = capsys.readouterr().err.splitlines()
+    why = "chat template fails: TimeoutError it takes longer than 0.25 s"
+    assert line == f"error: {folder}: {why}"
+    assert store.status()["state"] == "pending"
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+    assert signal.getsignal(signal.SIGPROF) == signal.SIG_DFL
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("-m", "seed=0,1"), ("hardware.processes=2", "nm.groups=2")])
 def test_a_file_in_the_working_folder_replaces_no_library(words, tmp_path):
     for name in ("random", "statistics", "selectors", "yaml", "numpy", "torch"):
@@ -103,7 +133,7 @@ def test_a_fork_neither_holds_the_lock_nor_swallows_signals(tmp_path):
         assert os.read(begun, 1) == b"!"
         assert is_held(path)
     try:
-        wait_for(lambda: not is_held(path), 20)
+        wait_for(lambda: not is_held(path), 40)
     finally:
         os.kill(child, signal.SIGTERM)
         _, status = os.waitpid(child, 0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import psutil
 import pytest
 from compose import composed
-from running import SHORT, forked, start, wait_for
+from running import forked, start, wait_for
 
 from pods.launch.local_backend import may_fork
 from pods.runs.store import RunStore
@@ -94,23 +94,9 @@ def test_jobs_that_a_fork_would_break_are_not_forked(words, forks):
     assert not may_fork([configs[0], other])
 
 
-SLOW = """
-import time
-from pathlib import Path
-def rule(group, m, rng):
-    if Path("slow").exists():
-        time.sleep(0.2)
-    return range(m)
-"""
-
-
 @pytest.mark.slow
-def test_a_sweep_whose_server_is_killed_resumes_by_the_same_command(tmp_path, monkeypatch):
-    (tmp_path / "my_rules.py").write_text(SLOW)
-    (tmp_path / "slow").touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    words = ("-m", "seed=0,1,2", *SHORT, "nm.n=8", "nm.m=4", "budget.max_steps=30",
-             "checkpoint.every_steps=30", "sampler.rule=my_rules:rule")  # fmt: skip
+def test_a_sweep_whose_server_is_killed_resumes_by_the_same_command(tmp_path, slowed):
+    words = ("-m", "seed=0,1,2", *slowed, "checkpoint.every_steps=20")
     process = start(tmp_path, *words)
     runs = tmp_path / "runs"
     wait_for(lambda: sum(path.stat().st_size > 0 for path in runs.rglob("metrics.jsonl")) == 2)

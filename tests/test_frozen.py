@@ -23,8 +23,7 @@ OTHER = {
     int: lambda v: v + 1, float: lambda v: v / 3 + 0.25, bool: lambda v: not v,
     str: lambda v: v + "x", list: lambda v: v[:-1], type(None): lambda v: 7}  # fmt: skip
 SCIENCE = [name for name, key in all_keys().items() if not key.operational]
-PLACES = {"task.path", "task.test_path", "task.system", "model.path", "model.hub",
-          "budget.clock_model"}  # fmt: skip
+PLACES = {"task.path", "task.test_path", "task.system", "model.path", "model.hub"}
 
 
 def edit(store: RunStore, name: str, change) -> None:
@@ -61,14 +60,14 @@ OPERATIONAL = {
     "study": "other", "arm": "pods", "label_settings": "[other]",
     "reproduction": None, "runs_dir": None, "retry": "changed",
     "dry_run": None, "watchdog_seconds": 999.0, "rollouts_every_steps": None,
-    "hardware.processes": None,
+    "hardware.processes": None, "budget.train_seconds": None, "budget.max_steps": None,
     "engine.graphs": "none", "tracking.mode": None, "launch.on": None,
     "launch.jobs": 1,
     "model.sizes.parameters": 1, "model.sizes.layers": 2, "model.sizes.hidden": 3,
     "model.sizes.intermediate": 4, "model.sizes.heads": 5, "model.sizes.kv_heads": 6,
     "model.sizes.head_size": 7, "model.sizes.vocabulary": 8}  # fmt: skip
 """Another value for each operational key; None: it cannot differ in such a run, since it decides
-where its files are or which there are, or that nothing runs, or that several processes do."""
+where its files are or which there are, where it ends, that nothing runs or several processes."""
 
 
 def test_a_run_computes_the_same_whatever_its_operational_keys_say(tmp_path):

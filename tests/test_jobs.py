@@ -5,6 +5,8 @@ import json
 import os
 import stat
 import sys
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -29,6 +31,7 @@ from pods.launch.devices import DevicePool, device_pool, max_concurrent
 from pods.launch.live_table import LiveTable
 from pods.launch.subprocesses import JobProcess, check_heartbeat, record_end, start_job
 from pods.launch.sweep import SweepFailed
+from pods.runs.attempts import new_attempt
 from pods.runs.freeze import freeze
 from pods.system import machine
 from pods.system.errors import AGAIN, FAILED
@@ -45,14 +48,15 @@ def test_a_debug_run_replaces_the_one_before_unless_another_process_holds_it(tmp
     log.write_text("{}\n")
     done.set_status(state="failed")
     assert prepare(config).folder == done.folder and log.exists()
-    assert has_work_left(done, "all") and not has_work_left(done, "none")
-    done.set_status(state="done")
+    assert has_work_left(done, config)
+    assert not has_work_left(done, replace(config, retry="none"))
+    done.set_status(state="done", step=2)
     assert "1 of 1 jobs to run" in "\n".join(dry_run.show([config])) and log.exists()
     with done.lock():
         prepare(config)
     assert log.exists()
     prepare(config)
-    assert not log.exists() and done.config_path.exists() and has_work_left(done, "none")
+    assert not log.exists() and done.config_path.exists() and has_work_left(done, config)
 
 
 def test_a_sweeper_such_as_optunas_is_given_the_accuracies(tmp_path, monkeypatch):
@@ -69,7 +73,7 @@ def test_a_sweeper_such_as_optunas_is_given_the_accuracies(tmp_path, monkeypatch
 @pytest.mark.parametrize("words", [
     ("arm=grpo", "seed=1", "nm=n32_m16"), ("seed=2", "arm=grpo_ga", "nm.n=8"), ("debug=default",),
     ("update.lr=3e-7", "update.betas=[0.5,0.6]", "model.lora={r: 8, alpha: 9}"), ("++seed=4",),
-    ("study=other", "model.name='${study}'", "engine.lag=1", "budget.train_seconds=null",
+    ("study=other", "rollouts_every_steps='${nm.n}'", "engine.lag=1", "budget.train_seconds=null",
      "budget.max_steps=9"),
     ("task=gsm8k", "reproduction=faithful", "model=qwen2_5_3b"), ("nm.n=48", "nm={n: 32, m: 8}"),
 ])  # fmt: skip
@@ -179,6 +183,38 @@ def test_how_a_sweep_ends_by_the_ends_of_its_jobs(ends, stopped, code, said, tmp
     assert all(part in line for part, line in zip(said, lines, strict=True)), lines
 
 
+def test_a_sweep_says_each_reason_once_with_its_runs_and_one_console(tmp_path):
+    """Of twelve jobs ten fail alike; of 24 that fail each by itself ten are shown."""
+
+    def run(jobs, errors):
+        for job, error in zip(jobs, errors, strict=True):
+            (new_attempt(job.store) / "console.log").write_text(f"trace of {job.config.seed}\n")
+            job.store.set_status(state="failed", error=error, exit_code=FAILED)
+        return False
+
+    def said(study, errors):
+        words = ("budget.max_steps=1", f"runs_dir={tmp_path}", f"study={study}")
+        configs = [composed(*words, f"seed={seed}") for seed in range(len(errors))]
+        backend = Backend(at_once=1, run=partial(run, errors=errors))
+        with pytest.raises(SweepFailed) as failed:
+            sweep.run(configs, backend, figure=False)
+        return str(failed.value).splitlines()
+
+    name = "max_variance 64->16"
+    other, *lines = said("alike", ["TypeError: y", *["ValueError: x"] * 10, "TypeError: y"])
+    assert other == f"failed: {name}      seed 0: TypeError: y"
+    assert lines[0] == "    trace of 0" and lines[1].endswith("attempts/001/console.log)")
+    assert lines[2] == f"    1 more for the same reason: {name} seed 11"
+    assert lines[3] == f"failed: {name}      seed 1: ValueError: x"
+    assert lines[4] == "    trace of 1" and len(lines) == 7
+    eight = ", ".join(f"{name} seed {seed}" for seed in range(2, 10))
+    assert lines[6] == f"    9 more for the same reason: {eight}, and 1 more"
+
+    lines = said("apart", [f"ValueError: {seed}" for seed in range(24)])
+    assert len(lines) == 10 * 3 + 1
+    assert lines[-1] == "and 14 more reasons; `pods status` lists all runs"
+
+
 BEGAN = "the job ended before the run began"
 
 
@@ -266,7 +302,7 @@ if "pods.launch.job" in sys.orig_argv:
         notes.write(json.dumps([os.environ["CUDA_VISIBLE_DEVICES"], began, time.monotonic(), seed])
                     + "\\n")
     with open(folder + "/status.json", "w") as status:
-        json.dump({"state": "done", "accuracy": 0.0}, status)
+        json.dump({"state": "done", "accuracy": 0.0, "train_seconds": 1e9}, status)
     os._exit(0)
 """
 
@@ -327,12 +363,15 @@ def test_a_run_that_needs_more_gpus_than_there_are_is_refused(run_py, computer, 
     hour = ("dry_run=true", "budget.train_seconds=3600")
     lines = list(dry_run.show([composed(*words, *hour)]))
     assert f"missing: {said}" in lines and lines[-1] == "dry run: no job was started"
-    assert "1 of 1 jobs to run, 1 at a time: at least 1 h 00 min, 8.0 GPU-hours, " in lines[1]
+    assert (
+        "1 of 1 jobs to run, 1 at a time: at least 1 h 00 min of training, 8.0 GPU-hours, "
+        in lines[1]
+    )
     lines = list(dry_run.show([composed("experiment=gsm8k_l40s", "dry_run=true")]))
-    assert lines[0].endswith(" MB") and "GPU-hours, " in lines[1]  # without the weights
+    assert lines[0].endswith(" ≥ 8.1 GB") and "GPU-hours, 8.1 GB" in lines[1]  # without the weights
     nobodys = ("model=hub", "model.hub=some/body", "task=gsm8k", "dry_run=true")
     lines = list(dry_run.show([composed(*nobodys)]))
-    assert lines[0].endswith("unknown") and ", disk unknown, " in lines[1]
+    assert lines[0].endswith("unknown") and ", disk unknown (" in lines[1]
 
 
 def test_a_dry_run_adds_up_what_is_left(tmp_path):
@@ -344,18 +383,20 @@ def test_a_dry_run_adds_up_what_is_left(tmp_path):
     table, totals, *_ = dry_run.show(configs)
     _, first, second = [" ".join(line.split()) for line in table.splitlines()]
     weights = dry_run.read_sizes(configs[0].model).parameters
-    # 11 checkpoints, at 0 and each tenth, of 4 bytes a weight; 2 keep two more numbers of each
-    disk = f"{4 * (11 + 2 * 2) * weights / 1e6:.1f} MB"
-    assert first.endswith(f"pending ≥ 1 min 40 s ≥ {disk}"), first
-    assert second.endswith(f"preempted ≥ 10 s ≥ {disk}"), second
-    assert totals.startswith("2 of 2 jobs to run, 2 at a time: at least 1 min 40 s, "), totals
+    # at 0 and every 3 s, of 4 bytes a weight; 2 keep two more numbers of each
+    long, short = (f"{4 * (points + 2 * 2) * weights / 1e6:.1f} MB" for points in (35, 11))
+    assert first.endswith(f"pending ≥ 1 min 40 s ≥ {long}"), first
+    assert second.endswith(f"preempted ≥ 10 s ≥ {short}"), second
+    assert totals.startswith(
+        "2 of 2 jobs to run, 2 at a time: at least 1 min 40 s of training, "
+    ), totals
     freeze(configs[1]).set_status(state="running", host="elsewhere")
     table, totals, *_ = dry_run.show([configs[1]])
     assert " ".join(table.split()).endswith("running - -") and totals.startswith("0 of 1 jobs ")
     freeze(configs[1]).set_status(state="done", train_seconds=30.0)
-    for retry, shown in (("failed", "done - -"), ("all", f"done ≥ 30 s ≥ {disk}")):
+    for retry, ends in (("failed", "done - -"), ("all", f"done ≥ 30 s ≥ {short}")):
         table, totals, *_ = dry_run.show([composed(*words, budgets[1], "seed=1", f"retry={retry}")])
-        assert " ".join(table.split()).endswith(shown), table
+        assert " ".join(table.split()).endswith(ends), table
         assert totals.startswith(f"{int(retry == 'all')} of 1 jobs to run, "), totals
     one = composed(*words, "budget.train_seconds=null", "budget.max_steps=7",
                    "checkpoint.every_steps=2", "seed=2")  # fmt: skip

@@ -115,7 +115,7 @@ LIGHT = {
                         ("omegaconf", "pandas")),
         "pods.cli.main": ("hydra", "pandas", "matplotlib"),
         "pods.launch.job": ("hydra", "pandas"),
-        **dict.fromkeys(("pods_lab.plan.plan", "pods_lab.published.release",
+        **dict.fromkeys(("pods_lab.price.costs", "pods_lab.published.release",
                          "pods.analysis.compare.tables", "pods.analysis.draw"),
                         ("hydra", "matplotlib")),
         "pods.analysis.report": ("hydra",),
@@ -174,8 +174,8 @@ def test_the_installed_command_trains_sweeps_and_plots_in_an_empty_folder(tmp_pa
     for words in (
         *(f"{verb} --help" for verb in ("run", *verbs())), "status", "status default",
         "evaluate grpo/seed0 --greedy", "generate grpo/seed0 1+2", "export grpo/seed0 policy",
-        "plot", "compare", "report", "sync --to offline", "doctor", "clean grpo/seed1 --yes",
-        "plan --published", "reproduce",
+        "plot", "plot --tables --arms pods --prices cpu", "compare", "report", "sync --to offline",
+        "doctor", "clean grpo/seed1 --yes", "price --published", "reproduce",
     ):  # fmt: skip
         assert pods(*words.split()), words
 

@@ -16,12 +16,14 @@ from pods.config.schema import CONF, LORA_TARGETS
 from pods.engines import transformers_engine
 from pods.engines.transformers_engine import TransformersEngine, roomy_cache
 from pods.launch import memory_forecast
-from pods.launch.memory_forecast import GIB, describe, forecast, read_sizes, trained_numbers
+from pods.launch.memory_forecast import GIB
+from pods.launch.model_sizes import describe_model, read_sizes, trained_numbers
 from pods.policy import logprobs
 from pods.policy.optimizer import make_optimizer, trained_weights
 from pods.policy.policy import load
 from pods.policy.scoring import UpdateContext
 from pods.policy.update import update
+from pods.training.shapes import rows_at_once
 from pods.types import GenerationRequest, Rollout, Sampling
 
 PROMPT = tuple(range(2, 12))
@@ -69,6 +71,15 @@ def set_memory(monkeypatch):
         monkeypatch.setattr(memory_forecast, "free_memory", lambda _: (free, total))
 
     return set_to
+
+
+def forecast(config, questions=None):
+    """By default of an evaluation that fills `engine.max_rows`."""
+    return memory_forecast.forecast(config, questions)
+
+
+def describe(configs, at_once):
+    return memory_forecast.describe(configs, [None] * len(configs), at_once)
 
 
 def peak(config):
@@ -123,6 +134,46 @@ def test_a_preset_is_forecast_without_its_weights():
     assert 12 * GIB < sum(parts.values()) < 48 * GIB  # what an L40S has
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    (("model=qwen2_5_3b",), "3.09 billion parameters, and 120 million in the LoRA adapters, "),
+    (("model=qwen2_5_0_5b", "model.tuning=full", "model.dtype=float32"),
+     "494 million parameters, all trained"),
+    (("model=hub", "model.hub=some/body"), "body, some/body on the hub"),
+])  # fmt: skip
+def test_a_model_is_described_without_its_weights(words, said):
+    config = composed(*words, "hardware=l40s", "task=gsm8k", "dry_run=true")
+    assert said in describe_model(config.model)
+    # two bytes of each weight are to be fetched, if their number is known
+    assert ("(6.2 GB to download)" in describe_model(config.model)) == ("3b" in words[0])
+
+
+def test_the_embedded_model_is_described_by_its_folder():
+    said = describe_model(composed().model)
+    assert said.endswith("/models/tiny, 132,608 parameters, all trained") and "hub" not in said
+
+
+@pytest.mark.parametrize(("words", "questions", "rows", "prompts"), [
+    # 8 rollouts of one prompt, 4 questions asked twice
+    (("nm.n=8", "nm.m=4", "prompts_per_step=1"), 4, 8, 4),
+    (("nm.n=8", "nm.m=4", "prompts_per_step=1"), 40, 80, 40),
+    (("nm.n=8", "nm.m=4", "prompts_per_step=1", "nm.groups=3"), 4, 24, 4),
+    (("nm.n=8", "nm.m=4", "prompts_per_step=6"), 4, 48, 6),
+    # a step samples further batches of 12 prompts
+    (("nm.n=8", "nm.m=4", "group_filter=resample", "group_filter.batch=12"), 4, 96, 12),
+    (("nm.n=8", "nm.m=4", "group_filter=none", "group_filter.batch=12"), 4, 16, 4),
+    (("nm.n=8", "nm.m=4", "prompts_per_step=1"), 4000, 256, 256),
+    (("nm.n=8", "nm.m=4", "prompts_per_step=1", "hardware.processes=2"), 41, 41, 41),
+    (("nm.n=8", "nm.m=4", "prompts_per_step=1"), None, 256, 256),
+])  # fmt: skip
+def test_only_rows_that_can_occur_are_counted(words, questions, rows, prompts):
+    config = composed(*TEN, *words, "evaluation.repeats=2")
+    parts = memory_forecast._generating(config, read_sizes(config.model), questions)
+    assert parts["logits"] == rows * 19 * 24
+    assert parts["keys and values"] == rows * 42 * (2 * 2 * 2 * 32 * 4)
+    assert parts["prompts"] == prompts * 10 * (4 * (64 + 256) * 4 + 5 * 10)
+    assert rows_at_once(config, questions) == rows
+
+
 def test_the_parts_of_the_tiny_model_by_hand():
     config = composed(*TEN, "engine.max_rows=64")
     assert forecast(config)["logits"] == 64 * 19 * 24
@@ -137,6 +188,9 @@ def test_the_parts_of_the_tiny_model_by_hand():
     (("update.micro_batch_tokens=60", "nm.m=64"), 50, 50),  # one token of each of 50 completions
     (("update.micro_batch_tokens=20",), 32, 32),  # a completion is never cut
     (("update.micro_batch_tokens=10000", "nm.groups=3", "update.minibatches=2"), 48, 48 * 32),
+    # of three groups, which stay whole, one update takes two
+    (("update.micro_batch_tokens=10000", "nm.groups=3", "update.minibatches=2",
+      "prompts_per_step=1"), 32, 32 * 32),
 ])  # fmt: skip
 def test_activations_by_hand(words, rows, scored):
     """2 layers of width 64, of 2 heads of 32 with as many keys, and 256 gated, in float32."""
@@ -230,10 +284,10 @@ def test_the_machine_is_compared_and_the_cure_named(set_memory):
 def test_jobs_and_processes_share_the_memory_of_a_cpu_but_not_of_gpus(set_memory):
     config = composed("hardware.processes=2")
     set_memory(4 * peak(config) + 9, 4 * peak(config) + 9)
-    assert describe([config], 2).endswith(" GiB are free for each of 4 processes")
+    assert describe([config], 2).endswith(" are free for each of 4 processes")
     assert "for each of 6 processes; to fit, lower " in describe([config], 3)
     set_memory(141 * GIB, 141 * GIB)
-    assert describe([composed(*SHARDED, "hardware.processes=8")], 8).endswith("GiB are free")
+    assert describe([composed(*SHARDED, "hardware.processes=8")], 8).endswith(" GB are free")
     assert "free" not in describe([composed()], None)
 
 
@@ -278,7 +332,8 @@ def test_a_run_stays_below_its_forecast_and_not_far(run_py, tmp_path: Path):
     result = run_py(*settings)
     assert result.returncode == 0, result.stderr
     shown = run_py(*settings, "dry_run=true").stdout
-    planned = float(shown.split("memory: at most ")[1].split()[0]) * GIB
+    size, unit = shown.split("memory: at most ")[1].split()[:2]
+    planned = float(size) * {"GB": 1e9, "MB": 1e6}[unit]
     [file] = tmp_path.glob("runs/*/*/*/*/attempts/001/phases.json")
     phases = json.loads(file.read_text())
     peaks = {name: part.get("peak_bytes", 0) for name, part in phases.items()}

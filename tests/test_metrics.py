@@ -130,7 +130,7 @@ def test_every_logged_column_is_in_the_table_of_columns():
     made = step(GROUPS, STATS)
     line = metrics(replace(made, sample=replace(made.sample, gap=0.125)))
     logged = {
-        "metrics": [*LINE, *line, "seconds/modelled", "reward/brevity"],
+        "metrics": [*LINE, *line, "reward/brevity"],
         "evaluations": EvaluationRecord.__struct_fields__, "rollouts": row}  # fmt: skip
     general = {f"cpu_seconds/{phase}": "cpu_seconds/PHASE" for phase in CPU_SECONDS}
     general |= dict.fromkeys(("selector/p_easy", "selector/p_hard"), "selector/PARAMETER")

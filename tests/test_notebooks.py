@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from studies import A, B, write_rollouts, write_run
 
 from pods_lab.advise.progress import MEASURED, expected_progress
-from pods_lab.plan.plan import plan_authors
+from pods_lab.price.costs import authors_costs
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -74,7 +74,7 @@ def test_cost_model_shows_what_a_step_costs_by_n_and_m(shown, capsys):
     assert residuals.residual.tolist() == pytest.approx([0.0] * 3, abs=1e-9)
     at = predictions.set_index(["n", "m"]).seconds
     assert [at[16, 16], at[64, 16], at[32, 8]] == pytest.approx([5.0, 5.5, 5.0 + 32 * b])
-    of_l40s = plan_authors().tables["fit"].set_index("what").loc["step"]
+    of_l40s = authors_costs().tables["fit"].set_index("what").loc["step"]
     assert f"({of_l40s.fixed:.2f} ± " in capsys.readouterr().out.partition("one L40S")[2]
 
 

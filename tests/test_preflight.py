@@ -73,7 +73,7 @@ def test_the_preflight_goes_to_full_rows_and_length_and_leaves_all_as_it_was(rea
     weights = {k: v.clone() for k, v in policy.model.state_dict().items()}
     version, state = weights_version(policy.model), torch.get_rng_state()
     monkeypatch.setattr(engine, "_forward", Mock(wraps=engine._forward))
-    preflight(ready, [PROMPT, PROMPT[:3]])
+    preflight(ready, [PROMPT], [PROMPT[:3]] * 256)
     longest = len(PROMPT) + config.sampling.max_completion_tokens - 1
     calls = [call.args for call in engine._forward.call_args_list]
     seen = [(len(ids), attention.shape[1]) for ids, attention, _ in calls]
@@ -81,6 +81,16 @@ def test_the_preflight_goes_to_full_rows_and_length_and_leaves_all_as_it_was(rea
     assert weights_version(policy.model) == version and torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(v, weights[k]) for k, v in policy.model.state_dict().items())
     assert all(p.grad is None for p in trained_weights(ready.optimizer))
+
+
+def test_the_preflight_tries_no_rows_that_no_step_and_no_evaluation_has(ready, monkeypatch):
+    """Two prompts of 16 rollouts, and three questions five times, of which one is the longest."""
+    forward = Mock(wraps=ready.engine._forward)
+    monkeypatch.setattr(ready.engine, "_forward", forward)
+    preflight(ready, [PROMPT[:3]], [PROMPT, PROMPT[:2], PROMPT[:3]])
+    ids, attention, _ = forward.call_args.args
+    assert len(ids) == 2 * 16
+    assert attention.shape[1] == len(PROMPT) + ready.config.sampling.max_completion_tokens - 1
 
 
 NO_MEMORY = (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(),
@@ -94,14 +104,14 @@ def test_no_memory_at_the_preflight_is_one_line(ready, monkeypatch):
     for error in NO_MEMORY:
         monkeypatch.setattr(engine, "_forward", Mock(side_effect=error))
         with pytest.raises(ValueError, match=r"^not enough memory for decoding 256 rows: lower "):
-            preflight(ready, [PROMPT])
+            preflight(ready, [PROMPT], [PROMPT] * 256)
         monkeypatch.setattr(policy.causal_lm.get_decoder(), "forward", Mock(side_effect=error))
         with pytest.raises(ValueError, match=r"lower update.micro_batch_tokens=8192, or set upd"):
-            preflight(dataclasses.replace(ready, config=on_vllm), [PROMPT])
+            preflight(dataclasses.replace(ready, config=on_vllm), [PROMPT], [])
     other = RuntimeError("mat1 and mat2 shapes cannot")
     monkeypatch.setattr(engine, "_forward", Mock(side_effect=other))
     with pytest.raises(RuntimeError, match=r"^mat1"):  # another error stays what it is
-        preflight(ready, [PROMPT])
+        preflight(ready, [PROMPT], [PROMPT] * 256)
 
 
 @pytest.mark.parametrize(("words", "processes"), [((), 1), ((), 2),
@@ -119,6 +129,6 @@ def test_the_trial_update_is_one_whole_micro_batch_for_each_process(
         calls.append((len(rollouts), len(advantages), sizes, settings.epochs, settings.minibatches))
 
     monkeypatch.setattr(Worker, "update", update)
-    preflight(dataclasses.replace(ready, config=config, process_group=group), [PROMPT])
+    preflight(dataclasses.replace(ready, config=config, process_group=group), [PROMPT], [])
     rows = [size.completions for size in worst_micro_batches(config, len(PROMPT))]
     assert calls == [(n * processes, n * processes, [n * processes], 1, 1) for n in rows]

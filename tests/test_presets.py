@@ -234,7 +234,7 @@ def test_published_numbers_name_their_source():
 
 def test_published_seconds_agree_with_those_of_the_cost_model():
     """The files were written separately: the cost model's by task, rule, n and m."""
-    rows = table(ROOT / "src/pods_lab/plan/authors_step_times.csv")[1:]
+    rows = table(ROOT / "src/pods_lab/price/authors_step_times.csv")[1:]
     theirs, compared = {tuple(row[:4]): row[4] for row in rows}, 0
     for preset in SIZED:
         header, *rows = published(preset)

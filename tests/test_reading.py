@@ -3,6 +3,7 @@
 import errno
 import gzip
 import json
+import os
 from unittest.mock import Mock
 
 import pytest
@@ -10,6 +11,7 @@ from compose import composed
 from rows import every
 
 from pods.cli.main import main
+from pods.runs import records
 from pods.runs.attempts import environments, new_attempt, recorded_changes
 from pods.runs.freeze import freeze
 from pods.runs.records import Damaged, Data, Status, parse_yaml, read, read_json
@@ -19,6 +21,7 @@ BAD_JSON = {
     "empty": b"", "cut off": b'{"state": ', "no object": b"[1, 2]",
     "infinite": b'{"state": "done", "train_seconds": 1e400}',
     "not a number": b'{"state": "done", "train_seconds": NaN}', "no UTF-8": b'{"state": "\xff"}',
+    "deep": b"[" * 100_000,
     "another type": b'{"state": "done", "step": "1"}', "no state": b'{"step": 1}',
     "a truth value": b'{"state": "done", "step": true}', "unknown": b'{"state": "dancing"}',
     "heartbeat": b'{"state": "running", "heartbeat": "x"}'}  # fmt: skip
@@ -89,11 +92,11 @@ def test_a_bad_small_file_is_one_line_about_its_run_in_every_verb(study, capsys)
                 shown = capsys.readouterr()
                 assert "Traceback" not in shown.err and code in (0, 1, 2), (verb, shown.err)
                 if verb == "status default":
-                    lines = shown.out.splitlines()
-                    assert len(lines) == 3 and "preempted" in lines[2]
-                    assert name != "status.json" or "lost" in lines[1]
-                    assert name.startswith("attempts/") or "damaged: " in lines[1] or (
-                        "arm=" in lines[1] or "cannot be read" in lines[1]), lines[1]  # fmt: skip
+                    said = shown.out
+                    assert len(said.splitlines()) == 3 and "preempted" in said
+                    assert name != "status.json" or "lost" in said
+                    assert name.startswith("attempts/") or "damaged: " in said or (
+                        "arm=" in said or "cannot be read" in said), said  # fmt: skip
         finally:
             path.unlink(missing_ok=True)
             if before is not None:
@@ -131,6 +134,23 @@ def test_a_file_that_is_badly_packed_is_named(tmp_path):
         path.write_bytes(content)
         with pytest.raises(Damaged, match=r"a\.gz is damaged: "):
             read(path)
+
+
+def test_what_would_fill_the_memory_or_never_end_is_damaged(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "LIMIT", 1000)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "long").write_bytes(bytes(1001))
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1001)))
+    for name, why in {"pipe": "it is no file", "device": "it is no file",
+                      "long": "it has more than 1,000 bytes",
+                      "bomb.gz": "it holds more than 1,000 bytes"}.items():  # fmt: skip
+        with pytest.raises(Damaged, match=rf"{name} is damaged: {why}$"):
+            read(tmp_path / name)
+
+    for name, content in {"long": bytes(1000), "bomb.gz": gzip.compress(bytes(1000))}.items():
+        (tmp_path / name).write_bytes(content)
+        assert read(tmp_path / name) == bytes(1000)
 
 
 def test_damaged_files_of_an_attempt_are_skipped(study):

@@ -164,7 +164,7 @@ def test_a_preempted_job_is_requeued(run_py, tmp_path, cluster, capsys, monkeypa
     assert "running" in capsys.readouterr().out
     os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGUSR2)
     wait_for((cluster / "requeues").exists)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == 0, output
     assert (cluster / "requeues").read_text() == "100\n"
     assert len(list((folder / "attempts").iterdir())) == 2
@@ -174,21 +174,23 @@ def test_a_preempted_job_is_requeued(run_py, tmp_path, cluster, capsys, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("submitting", [False, True])
-def test_slurm_keeps_a_stopped_sweep(submitting, run_py, tmp_path, cluster, capsys, monkeypatch):
-    sweep = ("seed=0,1", "launch.jobs=1", "budget.max_steps=60")
+def test_slurm_keeps_a_stopped_sweep(
+    submitting, run_py, tmp_path, cluster, capsys, monkeypatch, slowed
+):
+    sweep = (*slowed, "seed=0,1", "launch.jobs=1")
     monkeypatch.setenv("SBATCH_SECONDS", str(2 * submitting))
-    process = start(tmp_path, "-m", "launch=slurm", *SHORT, *sweep)
+    process = start(tmp_path, "-m", "launch=slurm", *sweep)
     wait_for(lambda: [*tmp_path.rglob("sbatch.*" if submitting else "metrics.jsonl")])
     if submitting:
         os.kill(int(next(cluster.glob("sbatch.*")).suffix[1:]), signal.SIGINT)  # as a terminal
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == 75
     assert "2 jobs remain in Slurm's queue" in output and "0 of 2 jobs done" in output
     monkeypatch.chdir(tmp_path)
     main(["status", "default"])
     assert "submitted as Slurm job 100_1" in capsys.readouterr().out
-    again = run_py("-m", "launch=slurm", *SHORT, *sweep)
+    again = run_py("-m", "launch=slurm", *sweep)
     assert again.returncode == 0 and "2 of 2 jobs done" in again.stdout, again.stdout
     assert "submitted" not in again.stdout and (submitting or "1 already running" in again.stdout)
     assert len(list(cluster.glob("script.*"))) == 1
@@ -218,6 +220,6 @@ def test_a_job_commits_at_sigterm_and_leaves_the_rest_to_slurm(tmp_path, cluster
     with pytest.raises(subprocess.TimeoutExpired):  # since Slurm requeues no job that ends
         process.communicate(timeout=3)
     os.kill(stand_in_slurm.steps(cluster)["100"], signal.SIGKILL)  # as scancel does at last
-    output, _ = process.communicate(timeout=90)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == 75 and "preempted" in output
     assert not (cluster / "requeues").exists()

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import random
 import shutil
 import socket
 import time
@@ -181,6 +182,29 @@ def test_without_a_study_the_studies_are_listed_and_what_varies_in_one_is_a_colu
     assert {line.split()[2] for line in lines[1:]} == {"tiny-chainsum", "smollm2_135m-gsm8k"}
 
 
+def test_runs_are_in_the_order_of_what_their_rows_show(tmp_path, monkeypatch, capsys):
+    """Arm, keys that vary, and seed, all numbers by size: not in that of their folders' names."""
+    monkeypatch.chdir(tmp_path)
+    rates = ("0.0001", "0.001", "0.003", "0.01")
+    expected = []
+    for arm in ("grpo", "pods"):
+        for rate in rates:
+            expected += [(arm, float(rate), seed) for seed in (2, 10)]
+    for arm, rate, seed in random.Random(0).sample(expected, len(expected)):
+        freeze(composed(f"arm={arm}", f"update.lr={rate}", f"seed={seed}"))
+    damaged = freeze(composed("arm=grpo", "seed=1"))
+    damaged.config_path.write_text("{")
+    rows = rows_of("default", capsys)
+    assert [row["folder"] for row in rows if row["seed"] == "?"] == [str(damaged.folder)]
+    readable = [row for row in rows if row["seed"] != "?"]
+    assert [(row["arm"], row["update.lr"], row["seed"]) for row in readable] == expected
+    main(["status", "default"])
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2:4] for line in lines if "?" not in line] == [
+        [str(rate), str(seed)] for _, rate, seed in expected
+    ]
+
+
 def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
     """A shared disk may show the lock of another machine's job; else the heartbeat decides."""
     store = study["running"]
@@ -197,13 +221,32 @@ def test_a_run_whose_lock_is_held_is_running_on_whatever_machine(study):
     assert state_of(store) == "lost"
 
 
-@pytest.mark.parametrize("error", ["a\nmax_variance 8→4 1 done", "\x1b]0;owned\x07", "a\r\tb"])
+@pytest.mark.parametrize(
+    "error", ["a\nmax_variance 8→4 1 done", "\x1b]0;owned\x07", "a\r\tb", "a \u202eb"]
+)
 def test_an_error_stays_on_its_line_and_writes_nothing_but_text(study, capsys, error):
     before = main(["status", "default"]), capsys.readouterr().out.splitlines()
     study["failed"].set_status(error=error)
     after = main(["status", "default"]), capsys.readouterr().out.splitlines()
     assert (before[0], len(before[1])) == (after[0], len(after[1]))
     assert all(line.isprintable() for line in after[1])
+
+
+@pytest.mark.parametrize(("name", "value", "why"), [
+    ("heartbeat", 1e308, "<= 100000000000.0"), ("heartbeat", -1, ">= 0.0"),
+    ("train_seconds", -1, ">= 0.0"), ("train_seconds", 1e308, "<= 100000000000.0"),
+    ("step", -3, ">= 0"), ("skipped_steps", -1, ">= 0"), ("accuracy", 7, "<= 1.0"),
+])  # fmt: skip
+def test_a_value_that_cannot_be_is_a_damaged_status(name, value, why, study, capsys):
+    """It is said, not shown as if it were true; the same command makes the run."""
+    path = study["running"].folder / "status.json"
+    path.write_text(json.dumps(study["running"].status() | {name: value}))
+    [row] = [row for row in rows_of("default", capsys) if row["folder"] == str(path.parent)]
+    assert row["state"] == "lost" and (row["step"], row["train_seconds"]) == (0, 0.0)
+    assert row["error"].startswith(f"{path} is damaged: Expected ") and f"$.{name}" in row["error"]
+    assert why in row["error"]
+    study["running"].set_status(state="done", step=4)
+    assert study["running"].status()["step"] == 4
 
 
 def test_a_running_run_shows_its_last_reward_and_others_their_cluster_job(study, capsys):
@@ -369,7 +412,7 @@ def test_a_link_counts_its_own_bytes_and_an_old_trash_link_is_replaced(tmp_path,
 @pytest.mark.parametrize("name", ["..", "/", "../runs/default", "a/b", "", "x" * 101, "a\x1b[31m"])
 def test_a_study_is_a_name_in_every_verb(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    verbs = [[verb, name] for verb in ("status", "plot", "plan", "report", "sync")]
+    verbs = [[verb, name] for verb in ("status", "plot", "price", "report", "sync")]
     verbs += [["compare", "--study", name]]
     for words in verbs:
         assert main(words) == 2, words

@@ -1,16 +1,18 @@
 """Every unit of a study is deleted, doubled and cut off in turn: named, and never averaged."""
 
 import json
+import os
 import re
 import shlex
 import shutil
 from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from compose import composed
 from rows import every, table
-from studies import BASE, A, write_evaluation, write_run
+from studies import BASE, A, B, write_evaluation, write_run
 
 from pods.analysis.loading.consistency import machine_of
 from pods.analysis.loading.faults import faults
@@ -59,6 +61,10 @@ def test_every_damaged_or_missing_evaluation_is_named(study):
             ):
                 path.unlink() if content is None else path.write_text("".join(content))
                 assert f"run step {step}: " in named(folder) and said in named(folder)
+            os.mkfifo(path.with_name("pipe"))
+            path.with_name("pipe").replace(path)
+            assert f"run step {step}: {path} is damaged: it is no file" == named(folder)
+            path.unlink()
             path.write_text("".join(lines))
         assert not named(folder)
 
@@ -345,3 +351,45 @@ def test_runs_with_other_system_messages_have_other_prompts_and_are_comparable(t
             write_json(store.data_path, {"train": record, "test": record})
     study = load(tmp_path / "s", run_folders(tmp_path / "s"))
     assert study.runs.series.nunique() == 2 and study.inconsistencies == []
+
+
+def test_what_is_said_of_many_curves_fits_on_screens_and_counts_the_rest(
+    tmp_path, monkeypatch, capsys
+):
+    """Of 44 curves each has one of two seeds, and a processor of its own; the files have all."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(44):
+        store = write_run(Path("runs"), B, f"update.lr={1 + number}e-4", f"seed={number % 2}")
+        attempt = store.folder / "attempts" / "001" / "environment.json"
+        attempt.write_text(json.dumps({"cpu": f"CPU {number}"}))
+
+    assert main(["plot"]) == 2
+    refusal = capsys.readouterr().err.splitlines()
+    assert "and 4 more" in refusal and len(refusal) < 50
+    [machines] = [line for line in refusal if line.startswith("machine: ")]
+    assert machines.endswith(" | and 36 more") and len(machines) < 1000
+
+    assert main(["plot", "--tables", "--allow"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {"and 5 more in summary.csv", "and 4 more"} <= set(lines) and len(lines) < 100
+    assert len(pd.read_csv("runs/default/figures/summary.csv")) == 44
+
+    assert main(["compare", "--allow"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "and 5 more in compare.arms.csv" in lines and len(lines) < 300
+    found = json.loads(Path("runs/default/figures/compare.json").read_text())
+    assert len([line for line in found["caveats"] if line.startswith("Missing")]) == 44
+
+
+def test_a_report_names_the_first_faults_and_counts_the_rest(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for arm in ARMS:
+        store = write_run(Path("runs"), A, f"arm={arm}")
+    for step in range(100, 145):  # of another run
+        store.checkpoint(step).mkdir()
+    assert main(["report"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "and 5 more"
+    assert main(["report", "--allow"]) == 0
+    page = Path("runs/default/figures/report.html").read_text()
+    assert page.count("belongs to no evaluation point</li>") == 40
+    assert '<li class="alarm">and 5 more</li>' in page

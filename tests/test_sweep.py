@@ -97,40 +97,42 @@ def test_jobs_run_seed_by_seed_what_was_frozen(run_py, tmp_path, monkeypatch):
     assert len({json.loads(log.with_name("status.json").read_text())["pid"] for log in logs}) == 4
 
 
-def test_a_stopped_sweep_leaves_no_process_says_what_is_left_and_resumes(run_py, tmp_path):
-    sweep = ("-m", "seed=0,1,2", *SHORT, "budget.max_steps=60", "nm.n=16", "nm.m=4",
-             "launch.jobs=2")  # fmt: skip
+def test_a_stopped_sweep_leaves_no_process_says_what_is_left_and_resumes(run_py, tmp_path, slowed):
+    sweep = ("-m", "seed=0,1,2", *slowed, "launch.jobs=2")
     process = start_forked(tmp_path, *sweep, apart=True)
     wait_for(lambda: busy(tmp_path) == 2)
     statuses = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob("status.json")]
     pids = [status["pid"] for status in statuses if "pid" in status]
+    os.kill(pids[0], signal.SIGSTOP)  # a suspended job goes on, to stop
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate()
     assert process.returncode == 75, output
     assert "stopping at the next safe point" in output + errors
     said = "stopped: of 3 jobs 2 preempted, 1 pending; the same command resumes"
     assert errors.splitlines()[-1] == said
     assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
+    (tmp_path / "slow").unlink()
     result = run_py(*sweep)
     assert result.returncode == 0 and "3 of 3 jobs done" in result.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "jobs"), [(["seed=0"], 1), (["seed=0,1"], 2)])
-def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path, seeds, jobs):
+def test_jobs_end_in_a_checkpoint_when_their_sweep_is_killed(run_py, tmp_path, slowed, seeds, jobs):
     """A single job is a new process; two jobs are forked by the fork server."""
-    sweep = ("-m", *seeds, *SHORT, "budget.max_steps=50")
+    sweep = ("-m", *seeds, *slowed)
     process = start(tmp_path, *sweep)
     wait_for(lambda: busy(tmp_path) == jobs)
     family = psutil.Process(process.pid).children(recursive=True)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=900)
     folders = list((tmp_path / "runs").glob("*/*/*/seed*"))
-    wait_for(lambda: {RunStore(f).status()["state"] for f in folders} == {"preempted"}, 30)
-    assert psutil.wait_procs(family, timeout=10)[1] == []
+    wait_for(lambda: {RunStore(f).status()["state"] for f in folders} == {"preempted"})
+    assert psutil.wait_procs(family, timeout=60)[1] == []
+    (tmp_path / "slow").unlink()
     result = run_py(*sweep)
     assert result.returncode == 0, result.stderr
-    assert [len(read_lines(folder / "metrics.jsonl")) for folder in folders] == [50] * jobs
+    assert [len(read_lines(folder / "metrics.jsonl")) for folder in folders] == [20] * jobs
 
 
 def test_a_run_of_another_process_is_left_alone(run_py, run_fresh, tmp_path, monkeypatch):
@@ -152,7 +154,7 @@ def test_a_run_of_another_process_is_left_alone(run_py, run_fresh, tmp_path, mon
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate()
     assert process.returncode == 75
 
 
@@ -185,7 +187,7 @@ def test_a_terminal_shows_a_live_table(tmp_path):
             printable += os.read(master, 65536)
         except OSError:  # the other end is closed
             break
-    assert process.wait(60) == 0
+    assert process.wait(900) == 0
     text = printable.decode()
     assert "train / budget" in text and "0 of 1 ended, 1 running, 0 waiting" in text
     assert "[1/1] done" in text
@@ -197,13 +199,18 @@ def test_a_dry_run_lists_jobs_and_what_is_missing(run_py, tmp_path, monkeypatch)
     before = set(tmp_path.rglob("*"))
     result = run_py("seed=0,1", "--config-dir", ".", "--debug", *SHORT, "-m", "dry_run=true")
     assert result.returncode == 0, result.stderr
-    header, done, pending, total, memory, last = result.stdout.splitlines()
+    header, done, pending, total, model, evaluations, memory, last = result.stdout.splitlines()
     assert header.split() == ["arm", "n→m", "seed", "id", "state", "time", "disk"]
     [folder] = (tmp_path / "runs").glob("*/*/*/seed*")
     assert done.split()[:6] == ["max_variance", "64→16", "0", folder.name[6:], "done", "-"]
     assert "pending" in pending and "≥" in pending
-    assert total.startswith("1 of 2 jobs to run, 2 at a time: ") and "MB free" in total
-    assert memory.startswith("memory: at most 0.") and memory.endswith(" for each of 2 processes")
+    assert total.startswith("1 of 2 jobs to run, 2 at a time: ") and total.endswith("B free)")
+    assert model.startswith("model: tiny, ") and "132,608 parameters" in model
+    places = "at step 0, every 2 steps, every 3 s of training and at the end of a run"
+    answers = "each of 32 answers (16 questions × 2)"
+    assert evaluations.startswith(f"evaluations: {places}, {answers}; not in the time above: ")
+    assert memory.startswith("memory: at most 495.8") and " MB in each process (" in memory
+    assert memory.endswith(" for each of 2 processes")
     assert last == "dry run: no job was started"
     result = run_py("task=gsm8k", "task.path=nowhere", "model=smollm2_135m", "hardware=l40s",
                     "model.path=not/there", "dry_run=true")  # fmt: skip
@@ -252,7 +259,7 @@ def test_a_dry_run_counts_distinct_jobs_and_creates_no_folder(run_py, tmp_path, 
     assert [line.split()[2] for line in lines[1:3]] == ["0", "1"]
     assert lines[3].startswith("2 of 2 jobs to run, 1 repeated, ")
     arms = run_py("-m", "arm=grpo", "nm=n64_m16,n32_m16,n16_m16", "runs_dir=empty", "dry_run=true")
-    assert "1 of 1 jobs to run, 2 repeated, 1 at a time: at least 30 s, " in arms.stdout
+    assert "1 of 1 jobs to run, 2 repeated, 1 at a time: at least 30 s of training, " in arms.stdout
     assert run_py("runs_dir=new/place", "dry_run=true").returncode == 0
     assert set(tmp_path.rglob("*")) == before
 

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from studies import BASE, A, B, refused, write_run
 from pods.analysis.compare.compare import compare
 from pods.analysis.compare.tables import compare_study
 from pods.analysis.draw import draw
-from pods.analysis.figures import style
+from pods.analysis.figures import specs, style
 from pods.analysis.figures.specs import accuracy, difference, step_cost
 from pods.analysis.figures.style import COLOURS, look_of, marker_and_colour, x_axis
 from pods.analysis.loading.filter import StudyFilter, apply_filter
@@ -189,6 +190,19 @@ def test_order_and_colour_are_the_studys_whatever_runs_are_drawn_in_whatever_ord
     assert look_of(some, "pods 64→16") == look_of(whole, "pods 64→16") == marker_and_colour(1)
 
 
+def test_the_line_of_a_single_run_goes_through_its_evaluations(tmp_path):
+    """At 3.1 s no point of a grid of 60 lies, and the line would cut the peak."""
+    write_run(tmp_path, [(0, 0.0, 0), (1, 3.1, 8), (2, 12.0, 2)], "study=s",
+              "checkpoint.every_train_seconds=3.0", "checkpoint.every_steps=null")  # fmt: skip
+    loaded = load(tmp_path / "s", run_folders(tmp_path / "s"))
+    lines = accuracy(loaded, tables(loaded)).draw().axes[0].lines
+    [line] = [line for line in lines if len(line.get_xdata()) > 3]
+    assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True))[3.1] == 100
+    [marks] = curves_of(accuracy(loaded, tables(loaded))).values()
+    assert marks.get_xdata().tolist() == [0.0, 3.1, 12.0]
+    assert marks.get_ydata().tolist() == pytest.approx([0.0, 100.0, 25.0])
+
+
 def test_the_band_is_one_standard_error_and_long_names_leave_the_curves_their_place(tmp_path):
     """Accuracies 0.25 and 0.75 at the end of each arm: a standard error of 0.25."""
     same = ("task=gsm8k", "model=smollm2_135m", "arm=pods", "study=s", "dry_run=true")
@@ -207,6 +221,23 @@ def test_the_band_is_one_standard_error_and_long_names_leave_the_curves_their_pl
     assert inside.x0 >= 0 and inside.x1 <= whole.x1
 
 
+def test_a_legend_of_many_long_names_leaves_a_single_panel_its_place(tmp_path):
+    same = ("task=gsm8k", "model=smollm2_135m", "arm=pods", "study=s", "dry_run=true")
+    for grader, temperature, lr in itertools.product(
+        ("exact", "lenient"), (0.9, 1.0), (1e-5, 3e-5)
+    ):
+        keys = (f"task.grader={grader}", f"sampling.temperature={temperature}", f"update.lr={lr}")
+        write_run(tmp_path, [(0, 0.0, 0), (2, 10.0, 2)], *same, *keys)
+    loaded = load(tmp_path / "s", run_folders(tmp_path / "s"), allow=True)
+    curves = tables(loaded).curves
+    slope = curves[curves.metric == "accuracy"]
+    figure = specs._metrics(loaded, "training", "One panel.", slope).draw()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns if nothing is left for the panel
+        figure.draw_without_rendering()
+    assert figure.axes[0].get_window_extent().height > 2 * figure.dpi
+
+
 def legend_of(figure):
     """Return the title and the labels of the legend in a figure's only panel."""
     (axes,) = figure.axes
@@ -223,7 +254,7 @@ def test_accuracy_is_one_panel_in_percent_with_a_legend_in_the_order_of_the_ends
     assert figure.axes[0].get_xlabel() == "training time (s)"
     assert figure.axes[0].get_title() == ""
     assert accuracy(loaded, tables(loaded)).caption.endswith(
-        "Each value is of 2 passes over 4 questions. s: 10 s of training clock per run, on A CPU."
+        "Each value is of 2 passes over 4 questions. s: 10 s per run, on A CPU."
     )
 
 
@@ -314,12 +345,12 @@ def test_a_sweep_of_new_seeds_or_a_new_arm_draws_the_whole_study(tmp_path, one_f
 def test_a_sweep_whose_study_has_gaps_draws_its_own_runs_in_a_folder_of_their_own(
     tmp_path, one_format, capsys
 ):
-    """The other arm lacks a seed; the budget is another one."""
+    """The other arm lacks a seed; the questions are asked at another temperature."""
     whole = swept(tmp_path, "arm=pods seed=0", "arm=grpo seed=0")
     before = contents(tmp_path / "s" / "figures")
     for words, reason in (
         ("arm=pods seed=1", "grpo 16→16 seed 1: never run"),
-        ("arm=pods seed=1 budget.train_seconds=9", "budget"),
+        ("arm=pods seed=1 evaluation.temperature=0.5", "temperature"),
     ):
         capsys.readouterr()
         assert swept(tmp_path, words) == whole

@@ -7,8 +7,8 @@ It needs torch, transformers, peft, Hydra, msgspec and rich, but no network and 
 random and have the shape of a known model. vLLM is used where it is installed, else its part is
 skipped with a sentence. results.json is written after each measurement, and README.md describes the
 parts. The exit code is 1 if a part failed. Each part has a process and a time limit of its own, so
-that one that hangs in a driver costs no other. `--card FILE` writes the prices of a step, for
-`budget.clock_model`, of all results in the folder and below, and measures nothing.
+that one that hangs in a driver costs no other. `--card FILE` writes a price card, as `pods plot
+STUDY --prices FILE` takes it, of all results in the folder and below, and measures nothing.
 """
 
 import argparse
@@ -27,10 +27,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import yaml
 from gpu_config import Skipped
 
 from pods.runs.attempts import environment
-from pods.runs.files import write_json
+from pods.runs.files import replace, write_json
 from pods.system.machine import end_with_parent, set_threads
 
 SECONDS = {"probe": 60, "checks": 100, "step": 200, "vllm": 300}  # limits, in order of worth
@@ -131,26 +132,45 @@ def write_card(folder: Path, card: Path) -> None:
     """Write the prices of a step with vLLM, if it was measured, or with transformers.
 
     Two numbers of rollouts, n at m = 16 and the update by itself, give the price of one more; what
-    is left of the smaller step is its base, the weights' sync in it.
+    is left of the smaller step is its base, the weights' sync in it. `SystemExit`: one line on what
+    the results do not identify.
     """
     results = [json.loads(path.read_text()) for path in sorted(folder.rglob(RESULTS))]
-    found = {name: part["result"] for each in results for name, part in each["parts"].items()
-             if part["status"] == "done"}  # fmt: skip
+    found = {}
+    for each in results:
+        for name, part in each["parts"].items():
+            if part["status"] == "done":
+                found[name] = part["result"]
     engine = "vllm" if "vllm" in found else "step"
     if "step" not in found or len(found[engine]["steps"]) < 2:
         raise SystemExit(f"{folder}: has not both sizes of a step")
+
     few, many = found[engine]["steps"].values()
-    alone = [each["seconds"] for each in found["step"]["update"].values()]  # of m, of n rollouts
     (n, m), (more, _) = (map(int, size.split(" to ")) for size in found[engine]["steps"])
-    per_rollout = max(many["generate"] - few["generate"], 0) / (more - n)
-    per_kept = max(alone[1] - alone[0], 0) / (more - m)
-    name = (results[0]["machine"]["gpus"] or [results[0]["machine"]["cpu"]])[0]
-    write_json(card, {
-        "base": max(few["seconds"] - n * per_rollout - m * per_kept, 0.0),
-        "per_rollout": per_rollout, "per_kept": per_kept, "prompts": 1,
-        "source": f"gpu.py, one {name}, {results[0]['shape']}, part {engine}, completions "
-                  f"of {few['completion_tokens'][0]} tokens",
-    })  # fmt: skip
+    alone, together = [each["seconds"] for each in found["step"]["update"].values()]  # m, n rows
+    generated = (many["generate"] - few["generate"]) / (more - n)
+    trained = (together - alone) / (more - m)
+    prices = {
+        "per_step": few["seconds"] - n * generated - m * trained,
+        "per_generated_rollout": generated,
+        "per_trained_rollout": trained,
+    }
+    for name, price in prices.items():
+        if price <= 0:
+            sizes = f"steps of {n} and {more} rollouts and updates of {m} and {more}"
+            raise SystemExit(f"{folder}: {sizes} do not identify {name}, which would be {price:g}")
+
+    first = results[0]
+    device = (first["machine"]["gpus"] or [first["machine"]["cpu"]])[0]
+    tokens = few["completion_tokens"][0]
+    about = {
+        "prompts_per_step": 1,
+        "fitted_to": f"gpu.py on one {device}, {first['date']}, {first['shape']}, part {engine}, "
+        f"all completions of {tokens} tokens",
+        "does_not_cover": f"other models and lengths, several prompts a step, more than {more} "
+        f"rollouts, another engine than that of part {engine}",
+    }
+    replace(card, yaml.safe_dump({"unit": "s"} | prices | about, sort_keys=False))
 
 
 def main(command_line: list[str] | None = None) -> int:
@@ -164,7 +184,7 @@ def main(command_line: list[str] | None = None) -> int:
         return child(options)
     (options.out / "logs").mkdir(parents=True, exist_ok=True)
     facts = {"command": command_line, "shape": options.shape, "device": options.device,
-             "machine": environment(), "parts": {}}  # fmt: skip
+             "date": time.strftime("%Y-%m-%d"), "machine": environment(), "parts": {}}  # fmt: skip
     write_json(options.out / RESULTS, facts)
     with TemporaryDirectory(prefix="pods-gpu-", ignore_cleanup_errors=True) as scratch:
         for part in options.only:

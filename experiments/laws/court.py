@@ -7,6 +7,7 @@ baseline goes, with 95 % over resampled seeds; dash_wall.csv, how far DASH is ah
 modelled seconds are stretched to those of the wall; and laws.png.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,9 @@ from experiments.curves import axes, report
 from pods.analysis.compare.speedup import speedups
 from pods.analysis.numbers.outcomes import RunCurve, mean_accuracy, window
 from pods.analysis.numbers.statistics import resamples
-from pods.config.clock_model import read_clock_model
 
 HERE = Path(__file__).parent
-PRICES = read_clock_model(str(HERE.parent / "regimes" / "cpu.json"))
+PRICES = json.loads((HERE.parent / "regimes" / "cpu.json").read_text())
 GRPO = "grpo 16→16"
 DASH = "dash 16→16"
 DASH_WALL_SECONDS = 50.0  # of its runs of 24 modelled seconds, and of GRPO's
@@ -42,11 +42,11 @@ CLAIMS = [  # law, arm, against, what is saved, and how many times less the pape
 
 def curves(rows: pd.DataFrame, arm: str, counted_in: str) -> list[RunCurve]:
     """Return the curves of an arm over seconds, or over rollouts in the place of seconds."""
-    price, found = PRICES.per_rollout + PRICES.per_kept, []
+    price, found = PRICES["per_rollout"] + PRICES["per_kept"], []
     for seed, of in rows[rows.series.str.partition(",")[0] == arm].groupby("seed"):
         seconds, steps, accuracy = of[["train_seconds", "step", "accuracy"]].to_numpy(float).T
         if counted_in == "rollouts":
-            seconds = (seconds - PRICES.base * steps) / price
+            seconds = (seconds - PRICES["base"] * steps) / price
         found.append(RunCurve("", arm, int(str(seed)), seconds, steps, accuracy))
     return found
 
@@ -66,7 +66,7 @@ def claims(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
 def dash_by_the_wall(rows: pd.DataFrame) -> pd.DataFrame:
     """Return how far DASH is ahead of GRPO in the mean over its own wall time, paired by seed.
 
-    The clock model counts the fixed time of a step once for DASH's eight updates.
+    The prices count the fixed time of a step once for DASH's eight updates.
     """
     stretch = DASH_WALL_SECONDS / GRPO_WALL_SECONDS
     dash = [replace(run, seconds=stretch * run.seconds) for run in curves(rows, DASH, "seconds")]

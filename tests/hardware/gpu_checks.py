@@ -284,14 +284,14 @@ def a_run_that_does_not_fit_is_refused_in_one_line(device: str) -> None:
             hook = policy.causal_lm.register_forward_pre_hook(no_memory)
             shortage.callback(hook.remove)
         try:
-            preflight(worker, prompts_of(policy))
+            preflight(worker, prompts_of(policy), [])
         except ValueError as error:
             if "\n" in str(error) or "lower engine.max_rows=8192" not in str(error):
                 raise
         else:
             raise AssertionError("it was not refused")
     small = replace(worker, config=config_on(device))
-    preflight(small, prompts_of(policy))
+    preflight(small, prompts_of(policy), [])
 
 
 CHECKS = (

@@ -1,4 +1,4 @@
-"""Checks that hold on a GPU (`pytest -m gpu`) and a CPU (`-m slow`), and the GPU script itself."""
+"""Checks that hold on a GPU (`pytest -m gpu`), and the script that makes them, here on a CPU."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import torch
 from compose import ROOT
 from policies import trained
 
-from pods.config.clock_model import read_clock_model
+from pods.analysis.loading.prices import read_card
 from pods.tasks.load import load as load_task
 
 import gpu  # isort: skip
@@ -26,15 +26,12 @@ ABSENT = ["datasets", "pandas", "scipy", "sklearn", "wandb", "matplotlib", "orjs
           "pytest", "vllm"]  # fmt: skip
 
 
-@pytest.mark.parametrize(("device", "check"), [
-    pytest.param(device, each, marks=getattr(pytest.mark, mark), id=f"{each.__name__}-{device}")
-    for device, mark, more in (("cpu", "slow", ()), ("cuda", "gpu", gpu_update_checks.CHECKS))
-    for each in (*gpu_checks.CHECKS, *more)
-])  # fmt: skip
-def test_on_the_device(check, device):
-    if device == "cuda" and not torch.cuda.is_available():
+@pytest.mark.gpu
+@pytest.mark.parametrize("check", [*gpu_checks.CHECKS, *gpu_update_checks.CHECKS])
+def test_on_a_card(check):
+    if not torch.cuda.is_available():
         pytest.skip("torch sees no GPU here")
-    check(device)
+    check("cuda")
 
 
 PARTS = """
@@ -76,21 +73,37 @@ def test_a_part_that_fails_hangs_or_lacks_something_costs_no_other(tmp_path, mon
     assert sorted(os.listdir(tmp_path / "out")) == ["logs", "results.json"]
 
 
-def test_a_card_has_the_prices_of_one_more_rollout_and_of_training_on_one(tmp_path):
-    """By hand: (4 - 1) / 48 to draw, (2.9 - 0.5) / 48 to train on; left of 2.3 is 0.5."""
-    steps = {"16 to 16": {"seconds": 2.3, "generate": 1.0, "completion_tokens": [512]},
-             "64 to 16": {"seconds": 5.3, "generate": 4.0}}  # fmt: skip
+def write_card(tmp_path, many=4.0, few_seconds=2.3):
+    """Write the results of two calls, and the card from them."""
+    steps = {"16 to 16": {"seconds": few_seconds, "generate": 1.0, "completion_tokens": [512]},
+             "64 to 16": {"seconds": 5.3, "generate": many}}  # fmt: skip
     step = {"steps": {}, "update": {"16 x 512": {"seconds": 0.5}, "64 x 512": {"seconds": 2.9}}}
     for name, part in (("step", step), ("vllm", {"steps": steps})):  # of two calls
-        (tmp_path / name).mkdir()
-        found = {"machine": {"gpus": ["H100"]}, "shape": "qwen2.5-3b",
+        (tmp_path / name).mkdir(exist_ok=True)
+        found = {"date": "2026-11-28", "machine": {"gpus": ["H100"]}, "shape": "qwen2.5-3b",
                  "parts": {name: {"status": "done", "result": part}}}  # fmt: skip
         (tmp_path / name / "results.json").write_text(json.dumps(found))
-    assert gpu.main(["--out", str(tmp_path), "--card", str(tmp_path / "card.json")]) == 0
-    found = read_clock_model(str(tmp_path / "card.json"))
-    assert (found.per_rollout, found.per_kept) == pytest.approx((0.0625, 0.05))
-    assert found.base == pytest.approx(0.5)
-    assert "one H100, qwen2.5-3b, part vllm, completions of 512 tokens" in found.source
+    assert gpu.main(["--out", str(tmp_path), "--card", str(tmp_path / "card.yaml")]) == 0
+
+
+def test_a_card_has_the_prices_of_one_more_rollout_and_of_training_on_one(tmp_path):
+    """By hand: (4 - 1) / 48 to draw, (2.9 - 0.5) / 48 to train on; left of 2.3 is 0.5."""
+    write_card(tmp_path)
+    found = read_card(str(tmp_path / "card.yaml"))
+    prices = (found.per_generated_rollout, found.per_trained_rollout, found.per_step)
+    assert prices == pytest.approx((0.0625, 0.05, 0.5)) and found.unit == "s"
+    text = "one H100, 2026-11-28, qwen2.5-3b, part vllm, all completions of 512 tokens"
+    assert text in found.fitted_to and "more than 64 rollouts" in found.does_not_cover
+
+
+@pytest.mark.parametrize(
+    ("changes", "price"),
+    [({"many": 0.9}, "per_generated_rollout"), ({"few_seconds": 1.7}, "per_step")],
+)
+def test_a_price_that_the_numbers_do_not_identify_is_named(tmp_path, changes, price):
+    with pytest.raises(SystemExit, match=f"16 and 64 .* do not identify {price}, which would be -"):
+        write_card(tmp_path, **changes)
+    assert not (tmp_path / "card.yaml").exists()
 
 
 def toy_config(**changes):
@@ -133,7 +146,8 @@ def test_the_whole_script_at_toy_size_without_what_a_bare_machine_lacks(tmp_path
     )  # fmt: skip
     found = json.loads((out / "results.json").read_text())["parts"]
     expected = dict.fromkeys(gpu.SECONDS, "done") | {"vllm": "skipped"}
-    assert {name: part["status"] for name, part in found.items()} == expected, done.stdout
+    assert {name: part["status"] for name, part in found.items()} == expected, (
+        done.stdout, found)  # fmt: skip
     assert done.returncode == 0
     assert sorted(os.listdir(out)) == ["logs", "results.json"]
     assert set(found["checks"]["result"]) == {check.__name__ for check in gpu_checks.CHECKS}

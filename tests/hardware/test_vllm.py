@@ -86,7 +86,7 @@ ASKED = [check for check in vllm_checks.CHECKS if check is not it_can_be_stopped
 def test_what_is_asked_of_vllm_on_a_card_holds_for_every_way_to_sync(each, check):
     """But for its stop, which needs a model that never ends a completion by itself."""
     before = [p.detach().clone() for p in each.policy.model.parameters()]
-    check(replace(each, deadline=time.monotonic() + 60))
+    check(replace(each, deadline=time.monotonic() + 5))  # the script of a card makes 100 syncs
     assert all(map(torch.equal, before, each.policy.model.parameters()))
     assert largest_gap(each, 4) < 1e-4
 

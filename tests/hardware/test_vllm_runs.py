@@ -69,13 +69,14 @@ def metrics(tmp_path):
 
 
 @BESIDE_ENGINES
-def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(tmp_path, capsys):
-    report = killing("vllm", tmp_path, 20, 0)
+def test_runs_that_are_killed_anywhere_end_in_the_same_bytes(tmp_path, request, capsys):
+    wanted = request.config.getoption("--kills")
+    report = killing("vllm", tmp_path, wanted, 0)
     kills = report["kills"]
     with capsys.disabled():
         print(f"\n{sum(kills.values())} kills in {report['runs']} runs: {kills}")
     assert report["differences"] == []
-    assert sum(kills.values()) >= 20 and len(kills) == 5
+    assert sum(kills.values()) >= wanted and len(kills) == 5
 
 
 @pytest.mark.parametrize(("fault", "message"), [("raise", "injected"), ("hang", "no heartbeat")])
@@ -138,8 +139,9 @@ def test_adapters_are_swapped_in_and_every_step_uses_the_newest(run, tmp_path):
 
 @pytest.mark.parametrize("overrides", [
     pytest.param(("model.tuning=lora", "engine.sync=adapter"), id="adapters"),
-    pytest.param(("hardware.shard=true",), id="sharded weights", marks=BESIDE_ENGINES),
+    pytest.param(("hardware.shard=true",), id="sharded weights"),
 ])  # fmt: skip
+@BESIDE_ENGINES
 def test_each_process_of_a_run_has_an_engine_with_the_policys_weights(overrides, tmp_path):
     result = run_afresh(tmp_path, *STEPS, *overrides, "hardware.processes=2", "update.lr=1e-3")
     assert result.returncode == 0, result.stdout + result.stderr

@@ -7,6 +7,7 @@ users do.
 import os
 import runpy
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver
@@ -21,6 +22,7 @@ def main(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # that of this environment
     sys.argv = list(arguments)
     own = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:0] = [str(Path(sys.argv[0]).parent), *own]

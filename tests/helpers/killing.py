@@ -61,6 +61,8 @@ ON_VLLM = {
     "swapped": ("engine=vllm", "model.tuning=lora", "engine.sync=adapter",
                 "update.importance=token_truncate", "budget.train_seconds=null",
                 "budget.max_steps=5", "checkpoint.every_steps=2", "nm.n=4", "nm.m=2")}  # fmt: skip
+EARLIER = {"full": "budget.max_steps=6", "adapters": "budget.max_steps=4"}
+"""A smaller budget, from which every second run is trained on; it ends at an evaluation point."""
 STRATA = ("generate", "update", "checkpoint", "evaluation", "aggregation")
 STOPPED = ("start", "generate", "update", "checkpoint", "evaluation")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
@@ -203,7 +205,10 @@ def kill(folder: Path, wanted_kills: int, seed: int, kinds: dict = KINDS) -> dic
     while kills.total() < wanted_kills or len(kills) < len(STRATA):
         kind = list(kinds)[runs % len(kinds)]
         place = folder / kind / f"{runs}"
-        store = freeze(composed(*SMALL, *kinds[kind], f"runs_dir={place}"))
+        words = (*SMALL, *kinds[kind], f"runs_dir={place}")
+        if runs % 2 == 1 and kind in EARLIER:
+            finish(freeze(composed(*words, EARLIER[kind])))
+        store = freeze(composed(*words))
         # the phases that were hit least, so that each gets its share
         wanted = sorted(STRATA, key=lambda s: (kills[s], chance.random()))[:3]
         chance.shuffle(wanted)

@@ -150,7 +150,7 @@ def note_imports(tmp_path: Path, monkeypatch) -> Path:
     return path
 
 
-def wait_for(condition, seconds: float = 180.0) -> None:
+def wait_for(condition, seconds: float = 400.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition was not met in time"

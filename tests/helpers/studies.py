@@ -1,7 +1,7 @@
 """Write run folders by hand, as finished runs leave them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,7 @@ def write_run(
     lenient: int | None = None,
     unanswered: Sequence[str] = (),
     busy: float | None = None,
+    amounts: Sequence[Mapping[str, int]] = (),
 ) -> RunStore:
     """Write a finished run; the first of the repeats x questions answers are the right ones.
 
@@ -45,6 +46,7 @@ def write_run(
 
     The CPU is used for the share `busy` of the seconds, unless that was not recorded. A step takes
     3/4 of its seconds to generate and 1/4 to update; one without a point ends 1 s after the last.
+    The k-th step also logs the k-th of `amounts`.
     """
     store = freeze(composed(f"runs_dir={runs_dir}", *BASE, *overrides))
     store.metrics_path.touch()
@@ -57,6 +59,7 @@ def write_run(
             "seconds/generate": 0.75 * (after - before), "seconds/update": 0.25 * (after - before),
             **({} if busy is None else {"cpu_seconds/generate": busy * (after - before)}),
             "reward": 0.1 * step, "generated_tokens": 100 * step, "trained_tokens": 40 * step,
+            **(amounts[step - 1] if amounts else {}),
         }])  # fmt: skip
         before = after
     for step, at, right in points:

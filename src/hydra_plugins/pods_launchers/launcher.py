@@ -30,10 +30,12 @@ from pods.launch import dry_run, sweep
 from pods.launch.backend import Backend
 from pods.launch.local_backend import local_backend
 from pods.runs.freeze import freeze
+from pods.runs.writable import named_if_unwritable
 
 TARGET = "hydra_plugins.pods_launchers.launcher.SweepLauncher"
 CLUSTER_KEYS = {"slurm": "cluster", "ray": "ray"}
 """A key that only the settings of this cluster's launcher have."""
+OVERRIDES = "multirun.yaml"  # what Hydra writes of a sweep
 RAY_INIT = ("address", "num_cpus", "num_gpus", "_temp_dir")
 
 
@@ -127,8 +129,12 @@ class SweepLauncher(Launcher):
         self.composed: dict[tuple[str, ...], DictConfig] = {}
 
         folder = Path(config.hydra.sweep.dir)
-        # Hydra creates them next, also for a dry run and for a sweep that is then refused
-        self.new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
+        # as Hydra does next, also for a dry run and for a sweep that is then refused; it would
+        # name no key if the disk refused
+        with named_if_unwritable(config.runs_dir, config.study):
+            self.new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(config, folder / OVERRIDES)
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -202,7 +208,7 @@ class SweepLauncher(Launcher):
 
     def _remove_overrides(self) -> None:
         """Remove what Hydra wrote before: multirun.yaml, and the folders that it created."""
-        (Path(self.config.hydra.sweep.dir) / "multirun.yaml").unlink(missing_ok=True)
+        (Path(self.config.hydra.sweep.dir) / OVERRIDES).unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             for folder in self.new_folders:
                 folder.rmdir()

@@ -7,8 +7,10 @@ from pathlib import Path
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import Study
+from pods.analysis.numbers.span import span_lines
 from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title, tables
 from pods.analysis.writing import folder_for, write_csv, write_latex
+from pods.system.text import short
 
 EVERYTHING = StudyFilter()
 
@@ -26,7 +28,7 @@ def write_tables(
     folder: Path, runs: Sequence[Path], chosen: StudyFilter = EVERYTHING, allow: bool = False
 ) -> WrittenTables:
     """Load a study, see `load` and `apply_filter`, and write its tables below FOLDER/figures."""
-    study = apply_filter(load(folder, runs, allow), chosen)
+    study = apply_filter(load(folder, runs, allow, priced=chosen.prices is not None), chosen)
     written = WrittenTables(study, tables(study), folder_for(folder, runs, chosen))
     write_csv(written.folder / "curves.csv", written.tables.curves, study)
     write_csv(written.folder / "runs.csv", written.tables.runs, study)
@@ -36,14 +38,16 @@ def write_tables(
 
 def summary_lines(study: Study, averaged: Tables) -> Iterator[str]:
     """Yield the summary for a screen, and everything that was left out."""
-    table = readable(averaged.summary, study).to_string(index=False)
-    yield f"{summary_title(averaged.summary, study)}\n{table}"
+    table = readable(averaged.summary, study).to_string(index=False).splitlines()
+    rows = short(table, rest="more in summary.csv")
+    yield "\n".join([summary_title(averaged.summary, study), *rows])
     if study.note:
         yield study.note
+    yield from span_lines(study)
     if study.missing:
         yield f"complete runs: {study.runs.complete.sum()}; missing: {len(study.missing)}"
-        yield from study.missing
-    yield from study.inconsistencies
+        yield from short(study.missing)
+    yield from short(study.inconsistencies)
     yield from slow_runs(study)
 
 

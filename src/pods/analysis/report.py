@@ -16,9 +16,10 @@ from pods.analysis.figures import specs, style
 from pods.analysis.loading.rollouts import examples, read_rollouts, rollout_steps
 from pods.analysis.loading.study import Study, passes
 from pods.analysis.numbers.outcomes import OUTCOMES
+from pods.analysis.numbers.span import span_lines
 from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title
 from pods.runs.files import replace
-from pods.system.text import command
+from pods.system.text import command, short
 
 RUN_COLUMNS = [
     "series",
@@ -61,6 +62,7 @@ def write_report(
         figures = [_inline(spec) for spec in drawn]
     page = pages.get_template("report.html.j2").render(
         study=study,
+        faults=short(study.missing) + short(study.inconsistencies),
         lead=f"{len(study.runs)} runs, {study.budget} each, on {', '.join(study.machines)}",
         sentences=sentences,
         compared=_compared(study, comparison),
@@ -87,11 +89,12 @@ def _compared(study: Study, comparison: Comparison | None) -> _Compared:
     complete = study.runs[study.runs.complete]
     if complete.series.nunique() < 2:
         alone = "There is only one arm, so there is nothing to compare."
-        return _Compared([alone], list(slow_runs(study)), tables="")
+        caveats = [*span_lines(study), *slow_runs(study)]
+        return _Compared([alone], caveats, tables="")
     if comparison is None:
         comparison = compare(study)
     text = findings(comparison)
-    return _Compared(text["verdicts"], text["caveats"], format_tables(comparison))
+    return _Compared(short(text["verdicts"]), short(text["caveats"]), format_tables(comparison))
 
 
 def _inline(spec: specs.FigureSpec) -> dict[str, str]:

@@ -56,9 +56,10 @@ def _names(runs: Sequence[Path]) -> list[str]:
 
 
 def write_csv(path: Path, table: pd.DataFrame, study: Study) -> None:
-    """Write a table of a study as CSV, with six digits, and a column `clock` if it is modelled.
+    """Write a table of a study as CSV, with six digits.
 
-    If it has series, their arm, n, m and each key that varies have columns behind them.
+    A time that is not measured has a column `clock`, which says where it comes from. If it has
+    series, their arm, n, m and each key that varies have columns behind them.
     """
     if "series" in table and len(table):
         table = with_columns(table, study, ("arm", "n", "m", *study.varied))
@@ -89,6 +90,7 @@ def provenance(study: Study) -> dict[str, Any]:
         "study": study.name,
         "budget": study.budget,
         "clock": study.clock,
+        "prices": study.prices,
         "machines": study.machines,
         "note": study.note,
         "missing": study.missing,

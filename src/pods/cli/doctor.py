@@ -3,7 +3,6 @@
 import os
 import shlex
 import shutil
-import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import Any
 
 from pods.config.schema import Config
 from pods.config.task_keys import TaskConfig
-from pods.launch.dry_run import existing_parent, missing
+from pods.launch.dry_run import missing, unwritable
+from pods.launch.evaluation_forecast import count_questions
 from pods.launch.memory_forecast import describe
+from pods.launch.model_sizes import describe_model
 from pods.runs.attempts import environment
-from pods.runs.paths import weights_source
-from pods.system.text import RUN
+from pods.runs.writable import existing_parent
+from pods.system.text import RUN, gigabytes
 
-GIB = 2**30
 EXAMPLES = 3  # prompts of a data set that are shown
 BAD_ROWS = 5  # malformed rows of it that are shown
 
@@ -40,7 +40,7 @@ def run(options: Namespace) -> int:
         print(f"{label:<10} {text}", flush=True)
 
     errors = list(missing([config], machine["gpus"]))
-    errors += _unwritable(config.runs_dir)
+    errors += unwritable(config)
     if config.task.path is not None and not any("task." in line for line in errors):
         errors += _malformed(config.task)
     if errors:
@@ -58,26 +58,20 @@ def _trial(overrides: Sequence[str]) -> str:
 def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield label and text of what can be seen without loading anything."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    yield "machine", f"{machine['cpu']}, {machine['cores']} cores, {memory / GIB:.0f} GiB memory"
+    yield "machine", f"{machine['cpu']}, {machine['cores']} cores, {gigabytes(memory)} memory"
     yield "GPUs", ", ".join(machine["gpus"]) or "none"
     packages = [f"{name} {version}" for name, version in machine["packages"].items() if version]
     yield "software", ", ".join([f"python {machine['python']}", *packages])
-    for folder in (existing_parent(config.runs_dir), Path("/dev/shm")):
+    for folder in (existing_parent(Path(config.runs_dir)), Path("/dev/shm")):
         if folder.is_dir():
-            yield "disk", f"{shutil.disk_usage(folder).free / GIB:.1f} GiB free in {folder}"
+            yield "disk", f"{gigabytes(shutil.disk_usage(folder).free)} free in {folder}"
 
-    yield "model", _model(config)
-    yield "memory", describe([config], at_once=1)
+    yield "model", describe_model(config.model)
+    yield "memory", describe([config], count_questions([config]), at_once=1)
     yield "task", f"{config.task.name}, {_data(config.task)}"
     yield "engine", _engine(config)
     hardware = config.hardware
     yield "hardware", f"{hardware.device}, {hardware.threads} CPU threads per job"
-
-
-def _model(config: Config) -> str:
-    source = weights_source(config.model)
-    text = f"{config.model.name}, {source}"
-    return f"{text} on the hub" if source == config.model.hub else text
 
 
 def _data(task: TaskConfig) -> str:
@@ -93,14 +87,6 @@ def _engine(config: Config) -> str:
     if engine.name == "vllm":
         return f"vllm, {engine.sync}, {engine.dtype}"
     return engine.name
-
-
-def _unwritable(runs_dir: str) -> Iterator[str]:
-    try:
-        with tempfile.TemporaryFile(dir=existing_parent(runs_dir)) as file:
-            file.write(bytes(2**20))
-    except OSError as error:
-        yield f"missing: runs_dir={runs_dir}: must be on a writable disk ({error.strerror})"
 
 
 def _malformed(task: TaskConfig) -> Iterator[str]:

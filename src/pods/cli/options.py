@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pods.analysis.loading.filter import StudyFilter
+    from pods.analysis.loading.prices import PriceCard
 
 
 STUDY = "name or folder of a study"
@@ -57,6 +58,13 @@ def add_filter_options(parser: ArgumentParser) -> None:
     add("--x", default="train_seconds", help="train_seconds or steps")
     add("--until", type=float, metavar="END", help="end of the window, in units of x")
     add("--baseline", metavar="ARM", help="compare with ARM (default: GRPO)")
+    add_prices_option(parser)
+
+
+def add_prices_option(parser: ArgumentParser) -> None:
+    """Declare by which prices steps are timed, instead of the measured time."""
+    cards = "time steps by a price card: a name in conf/prices, or a YAML file (default: measured)"
+    parser.add_argument("--prices", metavar="NAME|FILE", help=cards)
 
 
 def add_latex_option(parser: ArgumentParser) -> None:
@@ -65,17 +73,35 @@ def add_latex_option(parser: ArgumentParser) -> None:
     parser.add_argument("--latex", action="store_true", help=tables)
 
 
+def prices_of(options: Namespace) -> "PriceCard | None":
+    """Return the card that was named, if one was."""
+    if options.prices is None:
+        return None
+    from pods.analysis.loading.prices import read_card
+
+    return read_card(options.prices)
+
+
 def filter_of(options: Namespace) -> "StudyFilter":
     """Return the choice that was typed."""
     from pods.analysis.loading.filter import StudyFilter
 
-    arms = []
-    if options.shown is not None:
-        arms = re.split(r",(?! )", options.shown)  # in a curve's name a space follows a comma
     return StudyFilter(
-        arms=tuple(arms),
+        arms=typed_arms(options.shown),
         metric=options.metric,
         until=options.until,
         baseline=options.baseline,
         x=options.x,
+        prices=prices_of(options),
     )
+
+
+def typed_arms(shown: str | None) -> tuple[str, ...]:
+    """Return the arms of the option `--arms`; none: it was not typed.
+
+    >>> typed_arms("pods 64→16, update.lr=0.001,grpo")
+    ('pods 64→16, update.lr=0.001', 'grpo')
+    """
+    if shown is None:
+        return ()
+    return tuple(re.split(r",(?! )", shown))  # in a curve's name a space follows a comma

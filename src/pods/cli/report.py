@@ -2,22 +2,25 @@
 
 from argparse import ArgumentParser, Namespace
 
-from pods.cli.options import add_study_options
+from pods.cli.options import add_prices_option, add_study_options, prices_of
 from pods.runs.find import find_study
 
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare the options of the verb."""
     add_study_options(parser, allow=True)
+    add_prices_option(parser)
 
 
 def run(options: Namespace) -> None:
     """Write the page, and print where."""
     from pods.analysis.draw import write_tables
+    from pods.analysis.loading.filter import StudyFilter
     from pods.analysis.report import write_report
 
+    chosen = StudyFilter(prices=prices_of(options))
     folder, runs = find_study(options.study, options.runs_dir)
-    written = write_tables(folder, runs, allow=options.allow)
+    written = write_tables(folder, runs, chosen, options.allow)
     path = written.folder / "report.html"
     write_report(written.study, written.tables, path)
     print(f"report: {path}")

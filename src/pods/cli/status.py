@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pods.analysis.loading.series_names import varied
+from pods.analysis.loading.series_names import sortable, varied
 from pods.cli.options import add_study_options
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.files import size
@@ -51,7 +51,10 @@ class _Listing:
 
 
 def _runs(folders: Sequence[Path]) -> _Listing:
-    """List runs, with the keys that vary among those of the same model and task."""
+    """List runs, with the keys that vary among those of the same model and task.
+
+    They are sorted by what their rows show, from the left: arm, n, m, these keys, and seed.
+    """
     rows = [status_row(folder) for folder in folders]
     places = defaultdict(list)
     for row, folder in zip(rows, folders, strict=True):
@@ -64,6 +67,9 @@ def _runs(folders: Sequence[Path]) -> _Listing:
             for row in alike:
                 row[PLACE] = place
         columns |= dict.fromkeys(_add_varied(alike))
+
+    sorted_by = ["arm", "n", "m", *columns, "seed"]
+    rows.sort(key=lambda row: [sortable(row.get(key)) for key in sorted_by])
     unwell = any(row["state"] in UNWELL or row["error"] for row in rows)
     return _Listing(rows, format_statuses(rows, list(columns)), unwell)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
-from pods.config.clock_model import read_clock_model
 from pods.config.inputs import missing_inputs
 from pods.config.method_keys import RULE_NAMES
 from pods.config.parse import ConfigError, parse
@@ -30,7 +29,6 @@ PATHS = (
     "task.path",
     "task.test_path",
     "task.system",
-    "budget.clock_model",
 )
 """Keys that name a file or a folder, in which `~` is the user's home."""
 VLLM_MIN_TEMPERATURE = 0.01  # vLLM silently raises lower ones to this
@@ -149,24 +147,6 @@ def _budget(config: Config) -> Iterator[Refusal]:
         yield "hardware.processes", f"{most} * nm.n = {rollouts}, so that each has a rollout"
     if config.update.minibatches > groups:
         yield "update.minibatches", f"{most} = {groups}: groups stay whole"
-
-    yield from _clock_model(config)
-
-
-def _clock_model(config: Config) -> Iterator[Refusal]:
-    name = config.budget.clock_model
-    if name is None:
-        return
-
-    try:
-        prompts = read_clock_model(name).prompts
-    except ValueError as error:
-        yield "budget.clock_model", str(error)
-        return
-
-    if prompts not in (None, config.prompts_per_step):
-        why = f"as in the runs that budget.clock_model={name} was fitted to"
-        yield "prompts_per_step", f"must be {prompts}, {why}"
 
 
 def _selection(config: Config) -> Iterator[Refusal]:

@@ -20,17 +20,15 @@ from pods.config.schema import CONF
 from pods.system.text import RUN
 
 NO_OPTION = re.compile(r"\[[^]]*\]|null|true|false|[-+.0-9]+", re.IGNORECASE)
-STEPS = 100  # budget.max_steps, if there is no budget of seconds either
+STEPS = 100  # between evaluation points, if there is no budget of seconds
 
 
 def _steps_without_time(seconds: object) -> int | None:
     return STEPS if seconds is None else None
 
 
-def _tenth_of(seconds: object, every_steps: int | None) -> float | None:
-    if every_steps or not isinstance(seconds, int | float):  # a text is refused by its own key
-        return None
-    return seconds / 10
+def _with_time(seconds: object, every_train_seconds: float) -> float | None:
+    return None if seconds is None else every_train_seconds
 
 
 def _importance_at(lag: object) -> str:
@@ -47,7 +45,7 @@ def _home(path: object) -> str:
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
     "steps_without_time": _steps_without_time,
-    "tenth_of": _tenth_of,
+    "with_time": _with_time,
     "importance_at": _importance_at,
     "last": _last,
     "home": _home,
@@ -123,6 +121,8 @@ def one_line(error: Exception, overrides: Sequence[str]) -> str:
         return _no_such_key(str(cause.full_key), overrides)
 
     text = " ".join(str(error).split())
+    if text.startswith("Could not override"):  # a folder of conf/ that is no group of a run
+        return _no_such_key(text.split("'")[1], overrides)
     if text.startswith(("Ambiguous value", "Sweep parameters")):
         text = _several_values(text.split("'")[1])
     elif text.startswith("Multiple values for "):

@@ -172,6 +172,6 @@ def _similar_key(name: str, siblings: list[str]) -> str | None:
     for key in all_keys():
         if key.rpartition(".")[2] == last:
             return key
-    groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
+    groups = {folder.name for folder in CONF.iterdir() if folder.is_dir()} - {"prices"}
     near = difflib.get_close_matches(name, [*all_keys(), *groups], n=1)
     return near[0] if near else None

@@ -125,23 +125,16 @@ class HardwareConfig:
 
 @dataclass
 class BudgetConfig:
-    """The end of training, whichever limit comes first."""
+    """The end of training, whichever limit comes first; a larger one trains a run on."""
 
     train_seconds: Annotated[
         Positive | None,
-        key(
+        operational(
             "seconds of training clock: generate, reward, select, update and sync of committed "
             "steps, without start, checkpoints and evaluations; null sets no limit"
         ),
     ]
-    max_steps: Annotated[Whole | None, key("number of steps; null sets no limit")]
-    clock_model: Annotated[
-        Text | None,
-        key(
-            "prices by which each step advances the clock: l40s, or a JSON file with base, "
-            "per_rollout, per_kept (seconds) and source; null: it is measured"
-        ),
-    ]
+    max_steps: Annotated[Whole | None, operational("number of steps; null sets no limit")]
 
     def is_spent(self, step: int, train_seconds: float) -> bool:
         """Return whether a run whose training clock shows `train_seconds` ends after a step."""
@@ -149,11 +142,14 @@ class BudgetConfig:
             return True
         return self.train_seconds is not None and train_seconds >= self.train_seconds
 
-    def clock_text(self) -> str:
-        """Return where the training seconds come from."""
-        if self.clock_model is None:
-            return "measured"
-        return f"modelled by {Path(self.clock_model).name}"
+    def text(self) -> str:
+        """Return the budget for a reader, such as 30 s or 100 steps."""
+        parts = []
+        if self.train_seconds is not None:
+            parts.append(f"{self.train_seconds:g} s")
+        if self.max_steps is not None:
+            parts.append(f"{self.max_steps} steps")
+        return " or ".join(parts)
 
 
 @dataclass

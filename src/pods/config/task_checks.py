@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pods.config.schema import Config
 from pods.config.task_keys import REWARD_TERM, TaskConfig
 
+EMBEDDED = "tiny"  # the model that ships with the package
 TRAIN_LIMIT = 100_000  # of 1.7 million chains
 CHAINSUM_TEST_SIZE = 256
 ON_THE_HUB = dict(gsm8k=1319, math500=500, amc23=40, aime24=30, minerva=272, olympiad=675)
@@ -34,9 +35,21 @@ def task_refusals(config: Config) -> Iterator[Refusal]:
     else:
         yield from _dataset(config)
 
+    yield from _weights(config)
     yield from _own(task)
     yield from _reward(task)
     yield from _questions(config)
+
+
+def _weights(config: Config) -> Iterator[Refusal]:
+    """Check that the weights have a name, and fit what is asked."""
+    model = config.model
+    if model.path is not None or model.hub is not None:
+        return
+    if model.name != EMBEDDED:
+        yield "model.hub", f"must be OWNER/NAME on the hub, unless model={EMBEDDED}"
+    elif config.task.answer_format != "chain":
+        yield "model.hub", "must be set: the embedded model writes nothing but chains"
 
 
 def _questions(config: Config) -> Iterator[Refusal]:
@@ -68,13 +81,9 @@ def _generated(task: TaskConfig) -> Iterator[Refusal]:
 
 def _dataset(config: Config) -> Iterator[Refusal]:
     task = config.task
-    model = config.model
     if task.answer_format == "chain" and task.name != "jsonl":
         other = "(model=tiny sets it, model=hub model.hub=NAME is another)"
         yield "task.name", f"must be chainsum or jsonl if task.answer_format=chain {other}"
-
-    if model.path is None and model.hub is None and task.answer_format != "chain":
-        yield "model.hub", "must be set: the embedded model writes nothing but chains"
 
     if task.name in OWN and task.test_set != "own":
         yield "task.test_set", f"must be own if task={task.name}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pods.config.schema import Config
 from pods.runs.files import remove
-from pods.runs.freeze import freeze
+from pods.runs.freeze import freeze, has_ended
 from pods.runs.history import missing_evaluations
 from pods.runs.status import state_of
 from pods.runs.store import RunStore
@@ -44,15 +44,16 @@ def prepare(config: Config) -> RunStore:
     return store
 
 
-def has_work_left(store: RunStore, retry: str) -> bool:
-    """Return whether a run is to be executed: it is not done, or one of its evaluations is missing.
+def has_work_left(store: RunStore, config: Config) -> bool:
+    """Return whether a run is to be executed with a config, whose budget may be larger than before.
 
-    A failed run is executed if it is to be retried.
+    It is if it is not done, or if one of its evaluations is missing. A failed run is executed if it
+    is to be retried.
     """
     state = store.status()["state"]
     if state == "done":
-        return bool(missing_evaluations(store))
-    return state != "failed" or retry != "none"
+        return not has_ended(store, config.budget) or bool(missing_evaluations(store))
+    return state != "failed" or config.retry != "none"
 
 
 def forget_end(store: RunStore) -> None:

@@ -4,7 +4,7 @@ Nothing is frozen, started or written. Times and sizes are lower bounds: trainin
 start, evaluation or logs.
 """
 
-import math
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,14 +17,24 @@ from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.launch.backend import has_work_left
 from pods.launch.devices import check_gpus, device_pool, max_concurrent
-from pods.launch.memory_forecast import describe, read_sizes, trained_numbers
+from pods.launch.evaluation_forecast import (
+    count_evaluations,
+    count_questions,
+    describe_evaluations,
+)
+from pods.launch.memory_forecast import describe
+from pods.launch.model_sizes import describe_model, read_sizes, trained_numbers
+from pods.runs import files
+from pods.runs.freeze import check_budgets, trains_on
 from pods.runs.identity import fingerprint, identity, identity_keys, run_folder
 from pods.runs.status import state_of
 from pods.runs.store import RESUMABLE, RunStore
+from pods.runs.writable import check_writable, existing_parent
+from pods.system.errors import as_text
 from pods.system.machine import gpus
-from pods.system.text import duration, table
+from pods.system.text import duration, gigabytes, table
 
-MB = 1e6
+ON_TOP = "not in the time above: the one at step 0 shows how long each takes"
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,7 @@ class PlannedJob:
     state: str
     starts: bool
     seconds: float  # of training that are left at least; 0 if that is not known
-    bytes: float  # of checkpoints at least; 0 if the model's sizes are not known
+    bytes: float | None  # of checkpoints that are left at least; None if sizes are not known
 
 
 def show(configs: Sequence[Config]) -> Iterator[str]:
@@ -51,10 +61,21 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
 
     yield _job_table(jobs)
     yield _totals(jobs, len(configs) - len(jobs), at_once)
-    yield f"memory: {describe(distinct, at_once if local else None)}"
+    yield from _forecasts(distinct, at_once if local else None)
     yield from missing(distinct, gpus() if local else None)
+    yield from _unwritable(jobs)
     yield from _refused(distinct)
     yield "dry run: no job was started"
+
+
+def _forecasts(configs: Sequence[Config], at_once: int | None) -> Iterator[str]:
+    """Yield what is known of the models, the evaluations and the memory before anything runs."""
+    models = [f"model: {describe_model(config.model)}" for config in configs]
+    yield from dict.fromkeys(models)
+    questions = count_questions(configs)
+    for text in describe_evaluations(configs, questions):
+        yield f"evaluations: {text}; {ON_TOP}"
+    yield f"memory: {describe(configs, questions, at_once)}"
 
 
 def missing(configs: Sequence[Config], names: Sequence[str] | None) -> Iterator[str]:
@@ -78,20 +99,13 @@ def _refused(configs: Sequence[Config]) -> Iterator[str]:
     checks: list[Callable[[], None]] = [
         lambda: check_data(config.task for config in ready),
         lambda: try_functions(ready),
+        lambda: check_budgets(ready),
     ]
     for check in checks:
         try:
             check()
         except ValueError as error:
             yield f"refused: {error}"
-
-
-def existing_parent(folder: str) -> Path:
-    """Return a folder, or the nearest one above it that exists already."""
-    path = Path(folder).absolute()
-    while not path.exists():
-        path = path.parent
-    return path
 
 
 def _distinct(configs: Sequence[Config]) -> list[Config]:
@@ -109,8 +123,8 @@ def _distinct(configs: Sequence[Config]) -> list[Config]:
 def _plan(config: Config) -> PlannedJob:
     """Look up what the job of a config would do."""
     budget = config.budget
-    seconds = 0.0  # of a budget of steps or of a modelled clock nothing is known
-    if budget.max_steps is None and budget.clock_model is None:
+    seconds = 0.0  # of a budget of steps nothing is known
+    if budget.max_steps is None:
         seconds = budget.train_seconds or 0.0
     size = _checkpoint_bytes(config)
     try:
@@ -118,15 +132,23 @@ def _plan(config: Config) -> PlannedJob:
     except OSError:  # data or weights are missing
         return PlannedJob(config, name="-", state="-", starts=True, seconds=seconds, bytes=size)
 
+    name = fingerprint(content)
     store = RunStore(run_folder(config, content))
-    state = state_of(store) if store.config_path.exists() else "pending"
+    if not os.path.exists(store.config_path):
+        return PlannedJob(config, name, state="pending", starts=True, seconds=seconds, bytes=size)
+
+    state = state_of(store)
+    if state == "done" and trains_on(store, config):
+        state = f"trains on from {store.config().budget.text()} to {budget.text()}"
     again = config.retry == "all" and state == "done"
-    has_work = has_work_left(store, config.retry) and state != "running"
+    has_work = has_work_left(store, config) and state != "running"
     if state != "pending" and not again:
         seconds = max(0.0, seconds - store.status().get("train_seconds", 0.0))
+    if size is not None:
+        size = max(0.0, size - files.size(store.checkpoints))
     return PlannedJob(
         config,
-        name=fingerprint(content),
+        name=name,
         state=state,
         starts=again or has_work,
         seconds=seconds,
@@ -134,20 +156,13 @@ def _plan(config: Config) -> PlannedJob:
     )
 
 
-def _checkpoint_bytes(config: Config) -> float:
-    """Return the bytes that the checkpoints of a run need at least; 0 if its model is unknown."""
+def _checkpoint_bytes(config: Config) -> float | None:
+    """Return the bytes that the checkpoints of a run need at least; None: its model is unknown."""
     sizes = read_sizes(config.model)
     if sizes is None:
-        return 0.0
+        return None
 
-    budget = config.budget
-    every = config.checkpoint
-    saved = 1.0  # after step 0: one at the end
-    if budget.max_steps is not None and budget.train_seconds is None and every.every_steps:
-        saved = budget.max_steps / every.every_steps
-    elif budget.max_steps is None and budget.train_seconds and every.every_train_seconds:
-        saved = budget.train_seconds / every.every_train_seconds
-    checkpoints = 1 + math.ceil(saved)
+    checkpoints = count_evaluations(config) or 2  # at step 0 and at the end at least
     moments = 2 * RESUMABLE  # the newest ones have two numbers of Adam per weight
     return 4.0 * trained_numbers(config.model, sizes) * (checkpoints + moments)
 
@@ -166,7 +181,7 @@ def _row(job: PlannedJob, keys: Mapping[str, Any]) -> list[str]:
     row += [str(value) for value in keys.values()]
     row += [str(job.config.seed), job.name, job.state]
     if job.starts:
-        disk = f"≥ {job.bytes / MB:.1f} MB" if job.bytes else "unknown"
+        disk = "unknown" if job.bytes is None else f"≥ {gigabytes(job.bytes)}"
         row += [f"≥ {duration(job.seconds)}", disk]
     else:
         row += ["-", "-"]
@@ -174,17 +189,19 @@ def _row(job: PlannedJob, keys: Mapping[str, Any]) -> list[str]:
 
 
 def _totals(jobs: Sequence[PlannedJob], repeated: int, at_once: int) -> str:
-    """Sum up what is left to do, and compare it with the free disk."""
+    """Sum up what is left to do."""
     left = [job for job in jobs if job.starts]
     seconds = [job.seconds for job in left]
     in_turn = sum(seconds) / at_once
-    totals = [f"at least {duration(max(in_turn, max(seconds, default=0.0)))}"]
+    totals = [f"at least {duration(max(in_turn, max(seconds, default=0.0)))} of training"]
 
     on_gpus = [job for job in left if job.config.hardware.device == "cuda"]
     gpu_seconds = sum(job.seconds * job.config.hardware.processes for job in on_gpus)
     if gpu_seconds:
         totals.append(f"{gpu_seconds / 3600:.1f} GPU-hours")
-    totals.append(_disk(left, jobs[0].config.runs_dir))
+    needed = _needed(left)
+    disk = "disk unknown" if needed is None else f"{gigabytes(needed)} of disk"
+    totals.append(f"{disk} ({gigabytes(_free(jobs[0].config))} free)")
 
     counted = f"{len(left)} of {len(jobs)} jobs to run"
     if repeated:
@@ -192,9 +209,39 @@ def _totals(jobs: Sequence[PlannedJob], repeated: int, at_once: int) -> str:
     return f"{counted}, {at_once} at a time: {', '.join(totals)}"
 
 
-def _disk(jobs: Sequence[PlannedJob], runs_dir: str) -> str:
-    """Compare what these jobs write at least with what is free."""
-    size = sum(job.bytes for job in jobs)
-    free = shutil.disk_usage(existing_parent(runs_dir)).free
-    needed = "disk unknown," if jobs and not size else f"{size / MB:.1f} MB of"
-    return f"{needed} {free / MB:,.0f} MB free"
+def _needed(jobs: Sequence[PlannedJob]) -> float | None:
+    """Return the bytes that these jobs write at least; None if that of a job is not known."""
+    needed = 0.0
+    for job in jobs:
+        if job.bytes is None:
+            return None
+        needed += job.bytes
+    return needed
+
+
+def _free(config: Config) -> int:
+    return shutil.disk_usage(existing_parent(Path(config.runs_dir))).free
+
+
+def _unwritable(jobs: Sequence[PlannedJob]) -> Iterator[str]:
+    """Yield why the jobs that start cannot be written, or have no room on their disk."""
+    left = [job for job in jobs if job.starts]
+    if not left:
+        return
+    config = left[0].config
+    lines = list(unwritable(config))
+    yield from lines
+
+    needed = _needed(left)
+    free = _free(config)
+    if not lines and needed is not None and needed > free:
+        room = f"must be on a disk with {gigabytes(needed)}, and {gigabytes(free)} are free"
+        yield f"missing: runs_dir={config.runs_dir}: {room}"
+
+
+def unwritable(config: Config) -> Iterator[str]:
+    """Yield a line if the folder of a run's study cannot be written."""
+    try:
+        check_writable(config.runs_dir, config.study)
+    except OSError as error:
+        yield f"missing: {as_text(error)}"

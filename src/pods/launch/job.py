@@ -116,7 +116,6 @@ class _Execution:
         facts = attempts.environment()
         facts["started"] = datetime.now(UTC).isoformat(timespec="seconds")
         facts["processes"] = config.hardware.processes
-        facts["clock"] = config.budget.clock_text()
         facts["only_evaluates"] = ended_at(self.store, config) is not None
         self.note(**facts)
         files.replace(self.folder / "git.diff", attempts.git("diff", "HEAD"))
@@ -141,7 +140,7 @@ class _Execution:
             with self.clock.meter.phase("preflight"), stop.while_loading():
                 from pods.training.preflight import preflight
 
-                preflight(trainer.worker, [*trainer.loop.prompts, *trainer.questions])
+                preflight(trainer.worker, trainer.loop.prompts, trainer.questions)
                 facts = trainer.worker.engine.facts
                 if facts:  # what a library has chosen for the engine
                     self.note(engine=facts)

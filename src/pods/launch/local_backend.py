@@ -56,7 +56,7 @@ def _run_jobs(jobs: Sequence[Job], pool: DevicePool) -> bool:
             queue.run(stop)
         finally:  # if this process fails, it leaves no job behind
             for job in queue.running:
-                job.process.terminate()
+                job.stop()
             for job in queue.running:
                 job.process.wait()
         return stop.requested
@@ -82,7 +82,7 @@ class _Queue:
             elif not self.stopping:
                 self.stopping = True
                 for job in self.running:
-                    job.process.terminate()
+                    job.stop()
 
             self.collect_ended()
             if time.monotonic() - self.refreshed >= REFRESH_SECONDS:
@@ -114,7 +114,7 @@ class _Queue:
         """Start the next job, and return whether the one after it may be tried at once."""
         job = self.waiting[0]
         state = state_of(job.store)
-        if state == "running" or not has_work_left(job.store, job.config.retry):
+        if state == "running" or not has_work_left(job.store, job.config):
             self.waiting.pop(0)
             self.live_table.end(f"{state:<9} {job.name}  by another process")
             return True

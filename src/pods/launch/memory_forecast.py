@@ -4,14 +4,13 @@ Each part is one formula, in bytes, and leans to the high side. `training/prefli
 real shapes when a run starts.
 """
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-from pods.config.schema import Config, ModelConfig, SizesConfig
-from pods.runs.paths import weights_source
+from pods.config.schema import Config, SizesConfig
+from pods.launch.model_sizes import layer_numbers, read_sizes, trained_numbers
 from pods.system.machine import free_memory
+from pods.system.text import gigabytes
+from pods.training.shapes import prompts_at_once, rows_at_once, updated_rows
 
 GIB = 2**30
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -20,35 +19,52 @@ LOGITS = {"cpu": 2**24, "cuda": 2**27}  # numbers in a chunk, as in `policy.logp
 HEAP = 1.75  # glibc's heap held 1.45 to 1.75 times the activations on the CPUs that were tried
 VLLM_GIB = 1.0  # vLLM's libraries and activations
 CURE = "to fit, lower update.micro_batch_tokens or engine.max_rows, or choose a smaller model"
+PLACES = {"cpu": "in each process", "cuda": "of each GPU"}
 Parts = dict[str, float]  # bytes of each part, by its name
 
 
-def describe(configs: Sequence[Config], at_once: int | None) -> str:
+def describe(
+    configs: Sequence[Config], questions: Sequence[int | None], at_once: int | None
+) -> str:
     """Say what a process of the largest of some jobs needs, and what this machine has.
 
-    `at_once` jobs share the machine's memory; None: they run on another machine.
+    `questions` has the number of test questions of each job, as `forecast` takes it. `at_once` jobs
+    share the machine's memory; None: they run on another machine.
     """
-    largest = max(configs, key=lambda config: sum(forecast(config).values()))
-    parts = forecast(largest)
-    if not parts:
+    all_parts = [forecast(*job) for job in zip(configs, questions, strict=True)]
+    peaks = [sum(parts.values()) for parts in all_parts]
+    peak = max(peaks)
+    largest = configs[peaks.index(peak)]
+    if peak == 0:
         return f"unknown: model={largest.model.name} has neither model.sizes nor a config.json here"
-    peak = sum(parts.values())
-    listed = " + ".join(f"{name} {size / GIB:.2f}" for name, size in parts.items())
-    text = f"at most {peak / GIB:.2f} GiB ({listed})"
 
-    memory = None if at_once is None else free_memory(largest.hardware.device)
+    hardware = largest.hardware
+    listed = _list(all_parts[peaks.index(peak)], peak)
+    text = f"at most {gigabytes(peak)} {PLACES[hardware.device]} ({listed})"
+
+    memory = None if at_once is None else free_memory(hardware.device)
     if at_once is None or memory is None:
         return text
-    sharing = at_once * largest.hardware.processes if largest.hardware.device == "cpu" else 1
+    sharing = at_once * hardware.processes if hardware.device == "cpu" else 1
     free, total = (size / sharing for size in memory)
-    text += f"; {free / GIB:.2f} of {total / GIB:.2f} GiB are free"
+    text += f"; {gigabytes(free)} of {gigabytes(total)} are free"
     if sharing > 1:
         text += f" for each of {sharing} processes"
     return text if peak <= free else f"{text}; {CURE}"
 
 
-def forecast(config: Config) -> Parts:
-    """Return what a process holds, with what updating or generating adds; empty if unknown."""
+def _list(parts: Parts, peak: float) -> str:
+    """List the parts in the unit of their sum, without those too small to show in it."""
+    unit = 1e9 if peak >= 1e9 else 1e6
+    sizes = {name: f"{size / unit:.1f}" for name, size in parts.items()}
+    return " + ".join(f"{name} {size}" for name, size in sizes.items() if size != "0.0")
+
+
+def forecast(config: Config, questions: int | None) -> Parts:
+    """Return what a process holds, with what updating or generating adds; empty if unknown.
+
+    An evaluation asks so many `questions`; None: they are not known yet.
+    """
     sizes = read_sizes(config.model)
     if sizes is None:
         return {}
@@ -58,7 +74,7 @@ def forecast(config: Config) -> Parts:
     updating = {"activations": _activations(config, sizes), "logits": _scored(config, sizes)}
     if config.hardware.device == "cpu":  # the heap keeps what an update once took
         held["activations"] = HEAP * updating.pop("activations")
-    generating = _generating(config, sizes)
+    generating = _generating(config, sizes, questions)
 
     more = max(updating, generating, key=lambda parts: sum(parts.values()))
     return {name: size for name, size in (held | more).items() if size}
@@ -81,7 +97,7 @@ def _weights(config: Config, sizes: SizesConfig) -> Parts:
         return {"weights": size * sizes.parameters, "training": training}
 
     # under FSDP two layers and the embeddings are whole at a time
-    layer = _layer(sizes)
+    layer = layer_numbers(sizes)
     edges = sizes.parameters - (sizes.layers - 1) * layer
     gathered = BYTES[config.computed_in()] * (layer + 2 * edges) + size * edges
     weights = size * sizes.parameters / processes
@@ -101,7 +117,7 @@ def _engine(config: Config, sizes: SizesConfig) -> float:
     if sharded or config.decoded_in() != config.model.dtype:
         return whole + packed
     if config.model.tuning == "lora" and config.model.dtype == "float32":
-        return 4 * sizes.layers * _layer(sizes) + packed  # adapters are merged into a copy
+        return 4 * sizes.layers * layer_numbers(sizes) + packed  # adapters are merged into a copy
     return 0.0
 
 
@@ -143,16 +159,16 @@ def _scored(config: Config, sizes: SizesConfig) -> float:
 def _micro_batch(config: Config) -> tuple[int, int]:
     """Return the most completions of one update, and the most of their tokens in a micro-batch."""
     longest = config.sampling.max_completion_tokens
-    rows = config.prompts_per_step * config.nm.groups * config.nm.m // config.update.minibatches
+    rows = updated_rows(config)
     room = config.update.micro_batch_tokens - config.sampling.max_prompt_tokens
     return rows, max(longest, min(room, rows * longest))
 
 
-def _generating(config: Config, sizes: SizesConfig) -> Parts:
+def _generating(config: Config, sizes: SizesConfig, questions: int | None) -> Parts:
     """Return keys, values and logits of the most rows at once; vLLM has them in its own share."""
     if config.engine.name == "vllm":
         return {}
-    rows = config.engine.max_rows
+    rows = rows_at_once(config, questions)
     prompt = config.sampling.max_prompt_tokens
     tokens = prompt + config.sampling.max_completion_tokens
     size = BYTES[config.decoded_in()]
@@ -161,58 +177,5 @@ def _generating(config: Config, sizes: SizesConfig) -> Parts:
     return {
         "keys and values": rows * tokens * per_token,
         "logits": rows * sizes.vocabulary * 24,  # four arrays of float32, and a sum of float64
-        "prompts": rows * prompt * encoded,
+        "prompts": prompts_at_once(config, questions) * prompt * encoded,
     }
-
-
-def trained_numbers(model: ModelConfig, sizes: SizesConfig) -> int:
-    """Return how many numbers training changes: all, or two factors for each linear layer."""
-    if model.tuning == "full":
-        return sizes.parameters
-    queries = sizes.heads * sizes.head_size
-    keys = sizes.kv_heads * sizes.head_size
-    attention = 2 * (sizes.hidden + queries) + 2 * (sizes.hidden + keys)
-    gated = 3 * (sizes.hidden + sizes.intermediate)
-    return sizes.layers * model.lora.r * (attention + gated)
-
-
-def _layer(sizes: SizesConfig) -> int:
-    """Return the numbers in the weights of one layer, with two norms and without biases."""
-    attention = 2 * (sizes.heads + sizes.kv_heads) * sizes.head_size
-    return sizes.hidden * (attention + 3 * sizes.intermediate + 2)
-
-
-def read_sizes(model: ModelConfig) -> SizesConfig | None:
-    """Read a model's sizes from its config.json if it is here, else from `model.sizes`."""
-    source = weights_source(model)
-    path = Path(source) / "config.json"
-    if source == model.hub:
-        from huggingface_hub import try_to_load_from_cache
-
-        path = Path(str(try_to_load_from_cache(source, "config.json")))
-    found = _from_json(json.loads(path.read_text())) if path.is_file() else None
-    if found is None and model.sizes.parameters and model.path is None:
-        return model.sizes
-    return found
-
-
-def _from_json(content: dict[str, Any]) -> SizesConfig | None:
-    """Return the sizes in a config.json; None if it is of another kind of model."""
-    try:
-        heads = content["num_attention_heads"]
-        sizes = SizesConfig(
-            parameters=0,
-            layers=content["num_hidden_layers"],
-            hidden=content["hidden_size"],
-            intermediate=content["intermediate_size"],
-            heads=heads,
-            kv_heads=content.get("num_key_value_heads") or heads,
-            head_size=content.get("head_dim") or content["hidden_size"] // heads,
-            vocabulary=content["vocab_size"],
-        )
-    except KeyError:
-        return None
-    embeddings = 1 if content.get("tie_word_embeddings") else 2
-    outside = (embeddings * sizes.vocabulary + 1) * sizes.hidden  # with the last norm
-    sizes.parameters = sizes.layers * _layer(sizes) + outside
-    return sizes

@@ -7,10 +7,10 @@ execute the same program, and rank 0 alone writes into the run's folder (`pods.t
 
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,27 +19,31 @@ from uuid import uuid4
 from pods.config.schema import Config
 from pods.launch.backend import POLL_SECONDS, forget_end
 from pods.launch.failures import classify
+from pods.runs.files import replace
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system import machine
 from pods.system.errors import AGAIN, DONE, FAILED, RESUME
-from pods.system.signals import SIGNALS, PeerLost, Preempted, Stop, stop_on_signals
+from pods.system.signals import PeerLost, Preempted, Stop, stop_on_signals
 from pods.system.watchdog import watchdog
 from pods.training.clock import TrainClock
 
 REPORT_SECONDS = 10.0  # most errors also occur on rank 0, which then reports them
+ROOM_BYTES = 2**16  # more than the processes write into the folder where they meet
 STOP_SECONDS = 600  # from a request to stop to the end by force: time for a large checkpoint
 
 
 def start(store: RunStore, attempt: Path) -> int:
-    """Start a run's processes on this machine, wait until they end, and return the exit code."""
+    """Start a run's processes on this machine, wait until they end, and return the exit code.
+
+    The first signal ends the wait: the agent then asks all processes to stop, and waits for them.
+    """
     forget_end(store)
-    with stop_on_signals() as stop, TemporaryDirectory(prefix="pods-") as folder:
-        try:
-            with stop.while_loading():  # until the agent passes signals on
-                codes = _launch(store, attempt, Path(folder))
-        except Preempted:
-            return AGAIN
+    codes: dict[int, int] = {}
+    meeting = TemporaryDirectory(prefix="meeting-", dir=attempt.absolute())
+    with meeting as folder, stop_on_signals() as stop, suppress(Preempted), stop.while_loading():
+        replace(Path(folder) / "room", bytes(ROOM_BYTES))  # an error names the disk; torch's do not
+        codes = _launch(store, attempt, Path(folder))
     return end(store, codes)
 
 
@@ -48,7 +52,7 @@ def _launch(store: RunStore, attempt: Path, folder: Path) -> dict[int, int]:
 
     The agent ends all of them if one fails. Nothing listens on a port: they meet in a folder.
     """
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -57,7 +61,6 @@ def _launch(store: RunStore, attempt: Path, folder: Path) -> dict[int, int]:
     os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(STOP_SECONDS)  # torch 2.11 has 30 s
     os.environ["PYTHONPATH"] = machine.python_path()
     os.environ[machine.PARENT] = str(os.getpid())
-    handled = [number.name for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -68,15 +71,13 @@ def _launch(store: RunStore, attempt: Path, folder: Path) -> dict[int, int]:
         rdzv_endpoint=str(folder / "agents"),
         rdzv_configs={"store_type": "file"},
         logs_specs=DefaultLogsSpecs(log_dir=str(folder)),
-        signals_to_handle=",".join(handled),
+        signals_to_handle="",  # `Stop` does; the agent's own handlers cut its wait short
     )
     command = ["-P", "-m", "pods.launch.job", store.folder, attempt, folder / "ranks"]
     try:
         elastic_launch(config, sys.executable)(*command)
     except ChildFailedError as error:
         return {rank: failure.exitcode for rank, failure in error.failures.items()}
-    except SignalException:  # all processes were asked to stop, and have ended
-        return {}
     finally:
         logging.disable(logging.NOTSET)
     return {}
@@ -148,7 +149,7 @@ def _execute(store: RunStore, place: Path | None, stop: Stop) -> int:
                     report=lambda: None,
                     process_group=group,
                 )
-                preflight(trainer.worker, [*trainer.loop.prompts, *trainer.questions])
+                preflight(trainer.worker, trainer.loop.prompts, trainer.questions)
             started = True
             trainer.run()
         except Exception as error:

@@ -71,8 +71,8 @@ def parameters(config: Config, settings: Settings) -> Settings:
 
     A job is one task whatever `hardware.processes` is, because it starts the processes itself. One
     that reaches its time limit commits and is requeued: half an hour to start and twice the
-    training clock, which counts neither evaluations nor checkpoints, or a day if the budget is no
-    time that the job takes.
+    training clock, which counts neither evaluations nor checkpoints, or a day without a
+    budget of seconds.
     """
     given = _of_jobs(settings)
     minutes = given.get("timeout_min", _minutes(config.budget))
@@ -103,7 +103,7 @@ def _of_jobs(settings: Settings) -> Settings:
 
 def _minutes(budget: BudgetConfig) -> int:
     """Return the default time limit of a job."""
-    if budget.train_seconds is None or budget.clock_model is not None:
+    if budget.train_seconds is None:
         return STEPS_ONLY_MINUTES
     return START_MINUTES + ceil(2 * budget.train_seconds / 60)
 
@@ -237,7 +237,7 @@ class SlurmJob:
     def checkpoint(self) -> DelayedSubmission:
         """Stop the run at a checkpoint, at submitit's signal; return what resumes it."""
         if self.running is not None and self.running.process.poll() is None:
-            self.running.process.terminate()
+            self.running.stop()
             with suppress(ChildProcessError):  # the signal may have interrupted `wait` itself
                 os.waitid(os.P_PID, self.running.process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(replace(self, running=None, terminated=False))
@@ -245,4 +245,4 @@ class SlurmJob:
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         self.terminated = True
         if self.running is not None:
-            self.running.process.terminate()
+            self.running.stop()

@@ -4,8 +4,9 @@ All configs are frozen before the first job starts. Jobs run seed by seed, so th
 stopped has equally many seeds of every arm, and no job can take down another.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pods.analysis.loading.series_names import varied
@@ -13,14 +14,18 @@ from pods.config.schema import Config
 from pods.launch.backend import Backend, Job, has_work_left, prepare
 from pods.launch.figures import draw_figures
 from pods.method.keep import try_functions
+from pods.runs.freeze import check_budgets, has_ended
 from pods.runs.identity import identity_keys
 from pods.runs.status import state_of
 from pods.system.console import lossy_console, printable
 from pods.system.errors import AGAIN, FAILED
 from pods.system.machine import warn_if_busy
+from pods.system.text import short
 from pods.tasks.load import check_data
 
 CONSOLE_LINES = 5  # last lines of a console that are shown if a job is not done
+CAUSES = 10  # reasons why jobs are not done, of which each is shown with such a console
+NAMED = 8  # jobs that are not done for the same reason
 
 
 class SweepFailed(Exception):
@@ -40,13 +45,14 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
     """
     check_data(config.task for config in configs)
     try_functions(configs)
+    check_budgets(configs)
     jobs = _freeze(configs)
     _announce(jobs, backend)
 
-    waiting = [job for job in jobs if has_work_left(job.store, job.config.retry)]
+    waiting = [job for job in jobs if has_work_left(job.store, job.config)]
     stopped = backend.run(waiting)
 
-    states = Counter(state_of(job.store) for job in jobs)
+    states = Counter(_state(job) for job in jobs)
     print(f"{states['done']} of {len(jobs)} jobs done")
     if states["done"] < len(jobs):
         raise _failure(jobs, states, stopped)
@@ -66,9 +72,16 @@ def _freeze(configs: Sequence[Config]) -> list[Job]:
     return list(jobs.values())
 
 
+def _state(job: Job) -> str:
+    """Return the state of a job's run; one that another command ended earlier has to go on."""
+    state = state_of(job.store)
+    ended_earlier = state == "done" and not has_ended(job.store, job.config.budget)
+    return "preempted" if ended_earlier else state
+
+
 def _announce(jobs: Sequence[Job], backend: Backend) -> None:
     """Say how many jobs there are, in which states, and how many run at once."""
-    states = Counter(state_of(job.store) for job in jobs)
+    states = Counter(_state(job) for job in jobs)
     at_once = min(backend.at_once, len(jobs))
     count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
     print(f"{count}, {states['done']} already done, {at_once} at a time", flush=True)
@@ -84,18 +97,21 @@ def _announce(jobs: Sequence[Job], backend: Backend) -> None:
 
 def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepFailed:
     """Say why jobs are not done; the same command resumes all but those that failed."""
-    messages: list[str] = []
+    alike: dict[_Cause, list[Job]] = defaultdict(list)
     code = AGAIN
     for job in jobs:
         status = job.store.status()
-        if status["state"] == "done":
+        if _state(job) == "done":
             continue
         failed = status["state"] == "failed" or status.get("exit_code") == FAILED
         if failed and not stopped:
             code = FAILED
         if failed or not stopped:
-            messages.append(_explain(job))
+            cause = _Cause(_state(job), status.get("error"))
+            alike[cause].append(job)
 
+    messages = [_explain(cause, ended) for cause, ended in alike.items()]
+    messages = short(messages, CAUSES, "more reasons; `pods status` lists all runs")
     if stopped:
         text = ", ".join(f"{count} {state}" for state, count in states.items())
         again = "retry=none" if jobs[0].config.retry == "all" else "the same command"
@@ -103,13 +119,26 @@ def _failure(jobs: Sequence[Job], states: Counter[str], stopped: bool) -> SweepF
     return SweepFailed("\n".join(messages), code)
 
 
-def _explain(job: Job) -> str:
-    """Return why a job is not done, with the end of its newest console."""
-    error = job.store.status().get("error")
-    text = f"{state_of(job.store)}: {job.name}: {error or 'not finished'}"
-    if error:
-        text += "".join(f"\n    {line}" for line in _end_of_console(job))
-    return printable(text)
+@dataclass(frozen=True)
+class _Cause:
+    """Why a job is not done."""
+
+    state: str
+    error: str | None
+
+
+def _explain(cause: _Cause, jobs: Sequence[Job]) -> str:
+    """Say why jobs are not done, with the end of the first one's newest console."""
+    first = jobs[0]
+    lines = [f"{cause.state}: {first.name}: {cause.error or 'not finished'}"]
+    if cause.error:
+        lines += [f"    {line}" for line in _end_of_console(first)]
+
+    others = [" ".join(job.name.split()) for job in jobs[1:]]
+    if others:
+        names = ", ".join(short(others, NAMED))
+        lines.append(f"    {len(others)} more for the same reason: {names}")
+    return printable("\n".join(lines))
 
 
 def _end_of_console(job: Job) -> list[str]:

@@ -127,7 +127,7 @@ def _removable(store: RunStore, states: Sequence[str], weights: bool) -> dict[Pa
     paths = dict.fromkeys(abandoned_paths(store), "left by a killed process")
     if state == "done":
         optimizers = sorted(store.checkpoints.glob(f"{STEP}/{OPTIMIZER}"))
-        paths |= dict.fromkeys(optimizers, "needed only to resume, and the run is done")
+        paths |= dict.fromkeys(optimizers, "needed only to train on, and the run is done")
         damaged = sorted(store.checkpoints.glob(f"*{DAMAGED_SUFFIX}"))
         paths |= dict.fromkeys(damaged, "damaged, and the run has a new one")
     if state == "done" and weights and not missing_evaluations(store):

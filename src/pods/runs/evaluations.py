@@ -123,8 +123,9 @@ def read_evaluation(store: RunStore, config: Config, step: int) -> list[Evaluati
         Damaged: the file holds something else than the run has written.
     """
     path = store.evaluation_path(step)
+    content = read(path)
     try:
-        records = decode_lines(read(path), DECODER.decode)
+        records = decode_lines(content, DECODER.decode)
     except ValueError as error:
         raise Damaged(path, error) from error
 

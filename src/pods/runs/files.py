@@ -150,7 +150,7 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
             fsync(path.parent)
     except BaseException as error:
         temporary.unlink(missing_ok=True)  # so that it does not keep a full disk full
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError):  # which names the temporary file, or none
             error.filename = str(path)
         raise
 

@@ -10,8 +10,9 @@ from pods.config.parse import ConfigError, read_value
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import STEP, step_of, weights_fault
 from pods.runs.store import RunStore, run_folders
+from pods.system.text import short
 
-SHOWN = 8  # runs that a message about an ambiguous name lists
+SHOWN = 8  # runs or studies that a message about a name lists
 
 
 def is_imported(folder: Path) -> bool:
@@ -39,7 +40,7 @@ def find_study(name: str, runs_dir: Path) -> tuple[Path, list[Path]]:
         if run_folders(study) or is_imported(study):
             there.append(study.name)
 
-    names = ", ".join(there) or "none"
+    names = ", ".join(short(there, SHOWN)) or "none"
     raise ConfigError("study", name, f"no runs in {folder.absolute()}; studies there: {names}")
 
 
@@ -69,12 +70,10 @@ def find_run(name: str, runs_dir: Path) -> RunStore:
     if len(matches) == 1:
         return RunStore(matches[0])
     if not matches:
-        there = ", ".join(studies) or "none"
+        there = ", ".join(short(studies, SHOWN)) or "none"
         allowed = f"must be a run's folder or name; studies in {runs_dir}: {there}"
         raise ConfigError("run", name, allowed)
-    shown = ", ".join(map(str, matches[:SHOWN]))
-    if len(matches) > SHOWN:
-        shown += f", and {len(matches) - SHOWN} more"
+    shown = ", ".join(short(list(map(str, matches)), SHOWN))
     raise ConfigError("run", name, f"must name one run, not {shown}")
 
 

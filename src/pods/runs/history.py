@@ -94,6 +94,10 @@ def ended_at(store: RunStore, config: Config) -> int | None:
         return None
     if checkpoint_fault(store, folder) is not None or is_log_altered(store, folder):
         return None
+    if (
+        len(read_or_empty(store.metrics_path)) > clock["metrics_bytes"]
+    ):  # killed with a larger budget
+        return None
     return clock["step"]
 
 

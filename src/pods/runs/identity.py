@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from pods.config.checks import OWN_FUNCTIONS, own_functions
-from pods.config.clock_model import read_clock_model
 from pods.config.parse import all_keys
 from pods.config.schema import Config
 from pods.runs.files import digest
@@ -24,9 +23,8 @@ LOCATIONS = (
     "task.system",
     "model.path",
     "model.hub",
-    "budget.clock_model",
 )
-"""Keys of data, prompt, weights and prices: they count by content, not by where they lie."""
+"""Keys of data, prompt and weights: they count by content, not by where they lie."""
 SOURCES = {key: f"{key.rpartition('.')[2]} source" for key in OWN_FUNCTIONS}
 """Keys that name a user's functions, and the key of the hash of the file that defines them."""
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")
@@ -45,8 +43,6 @@ def identity(config: Config) -> dict[str, Any]:
         content["data"] = [file and digest(file) for file in files]  # train, test
     if config.task.system is not None:
         content["system message"] = digest(Path(config.task.system))
-    if config.budget.clock_model is not None:
-        content["clock model"] = read_clock_model(config.budget.clock_model).prices()
 
     source = Path(weights_source(config.model))
     content["weights"] = _digests(source) if source.is_dir() else str(source)

@@ -4,16 +4,20 @@ Every reader of a run decodes with these types, so all accept the same: a missin
 of another type is `Damaged`. In memory the records are plain dictionaries.
 """
 
-import gzip
+import stat
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NotRequired, Required, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict, TypeVar
 
 import msgspec
 import yaml
 
 T = TypeVar("T")
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # since 1970, too: it is 3,000 years
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+LIMIT = 2**30  # bytes of a file: no log or evaluation has more, and a machine's memory may have
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is 7 x faster
 
 
@@ -30,23 +34,23 @@ class Status(TypedDict, total=False):
     state: Required[Literal["pending", "running", "done", "failed", "preempted", "lost"]]
     pid: int
     host: str
-    heartbeat: float
-    step: int
-    train_seconds: float
-    accuracy: float | None
+    heartbeat: Seconds
+    step: Count
+    train_seconds: Seconds
+    accuracy: Share | None
     reward: float | None  # mean training reward of the last step, if it had any
     error: str | None
     exit_code: int | None
-    skipped_steps: int
+    skipped_steps: Count
 
 
 class Clock(TypedDict):
     """clock.json of a checkpoint: last step, training clock, and the log as it was then."""
 
     run: str
-    step: int
-    train_seconds: float
-    metrics_bytes: int
+    step: Count
+    train_seconds: Seconds
+    metrics_bytes: Count
     metrics_sha256: str
     evaluation: bool  # False: the checkpoint is only to resume from
 
@@ -54,7 +58,7 @@ class Clock(TypedDict):
 class Split(TypedDict):
     """The problems that a run uses of one split."""
 
-    problems: int
+    problems: Count
     sha256: str
     too_long: NotRequired[list[str]]
 
@@ -80,7 +84,6 @@ class Environment(TypedDict, total=False):
     packages: dict[str, str | None]
     commit: str | None
     processes: int  # all of the run's
-    clock: str
     engine: dict[str, Any]
     only_evaluates: bool  # the run had nothing left to train when the process began
 
@@ -88,22 +91,40 @@ class Environment(TypedDict, total=False):
 class ManifestFile(TypedDict):
     """Size and SHA-256 of one file of a checkpoint, in its MANIFEST.json."""
 
-    bytes: int
+    bytes: Count
     sha256: str
 
 
 def read(path: Path) -> bytes:
-    """Return a file's bytes, unpacked if it is gzip; `Damaged`: it cannot be unpacked."""
+    """Return a file's bytes, unpacked if it is gzip.
+
+    `Damaged`: it is a pipe or a device, has more than `LIMIT` bytes, or cannot be unpacked.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
+        raise Damaged(path, "it is no file")
+    if status.st_size > LIMIT:
+        raise Damaged(path, f"it has more than {LIMIT:,} bytes")
+
     content = path.read_bytes()
     if path.suffix != ".gz":
         return content
+    return _unpacked(path, content)
 
-    if not content:
-        raise Damaged(path, "it is empty")
+
+def _unpacked(path: Path, content: bytes) -> bytes:
+    """Unpack gzip, of which a few bytes may hold more than a machine's memory."""
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # + 16: with the header of gzip
     try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
+        unpacked = unpacker.decompress(content, LIMIT + 1)
+    except zlib.error as error:
         raise Damaged(path, error) from error
+
+    if len(unpacked) > LIMIT:
+        raise Damaged(path, f"it holds more than {LIMIT:,} bytes")
+    if not unpacker.eof:
+        raise Damaged(path, "it is cut off")
+    return unpacked
 
 
 def read_json(path: Path, kind: type[T]) -> T:
@@ -113,7 +134,7 @@ def read_json(path: Path, kind: type[T]) -> T:
         raise Damaged(path, "it is empty")
     try:
         return msgspec.json.decode(content, type=kind)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Damaged(path, error) from error
 
 

@@ -72,16 +72,12 @@ def status_row(folder: Path) -> dict[str, Any]:
 
 
 def _labels(config: Config, status: Status) -> dict[str, Any]:
-    budget = f"{config.budget.max_steps} steps"
-    if config.budget.train_seconds is not None:
-        unit = "s" if config.budget.clock_model is None else "s modelled"
-        budget = f"{config.budget.train_seconds:g} {unit}"
     return {
         "arm": config.arm_name(),
         "n": config.nm.n,
         "m": config.nm.m,
         "seed": config.seed,
-        "budget": budget,
+        "budget": config.budget.text(),
         "progress": _progress(config, status),
     }
 

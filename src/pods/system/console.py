@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, TextIO
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+DIRECTION = "\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks that reorder what is around them
+CONTROL = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{DIRECTION}]")
 
 
 def printable(text: str) -> str:

@@ -37,9 +37,11 @@ MACHINE_ERRNOS = DISK_FULL | DISK_GONE | NETWORK_DISK_GONE | NO_RESOURCES
 
 
 def errno_of(error: BaseException) -> int | None:
-    """Return the errno of an error; safetensors has it only in its text."""
+    """Return the errno of an error; safetensors has it only in its text, torch what it means."""
     if isinstance(error, OSError):
         return error.errno
+    if os.strerror(errno.ENOSPC) in str(error):
+        return errno.ENOSPC
     match = re.search(r"os error (\d+)", str(error))
     return int(match[1]) if match else None
 
@@ -124,13 +126,20 @@ def print_traceback(error: BaseException) -> None:
 
 
 def as_text(error: Exception) -> str:
-    """Return an error's message; one of the operating system names the file first."""
+    """Return an error's message; one of the operating system names the file first.
+
+    Before that stands what was noted with the error, such as the key that chose the file.
+    """
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
     text = str(error.strerror)
     if error.errno == errno.EEXIST:  # a file, where a folder was to be created
         text = os.strerror(errno.ENOTDIR)
-    return text if error.filename is None else f"{error.filename}: {text}"
+    if error.filename is not None:
+        text = f"{error.filename}: {text}"
+    for note in getattr(error, "__notes__", []):
+        text = f"{note} ({text})"
+    return text
 
 
 def as_short_text(error: BaseException) -> str:

@@ -95,3 +95,23 @@ def stop_on_signals() -> Iterator[Stop]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def limit_of_work(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` in the block when this process has computed for so long in it.
+
+    The seconds are the processor's, so that a busy machine changes nothing. Only the main thread
+    may use this; a single long call of a C library ends first.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"it takes longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

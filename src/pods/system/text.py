@@ -7,6 +7,7 @@ from pathlib import Path
 
 INSTALLED = Path(__file__).parents[1] / "run.py"  # a clone has it one folder above
 RUN = "pods run" if INSTALLED.is_file() else "python src/run.py"  # as this user types it
+SHOWN = 40  # lines of one kind that a screen shows: as many as it has
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -27,6 +28,18 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(cells).rstrip() for cells in lines)
 
 
+def short(lines: Sequence[str], most: int = SHOWN, rest: str = "more") -> list[str]:
+    """Return the first lines or names, and as the last one how many more there are, if any.
+
+    >>> ", ".join(short(["a", "b", "c"], most=1))
+    'a, and 2 more'
+    """
+    left_out = len(lines) - most
+    if left_out <= 0:
+        return list(lines)
+    return [*lines[:most], f"and {left_out:,} {rest}"]
+
+
 def duration(seconds: float) -> str:
     """Format seconds for a reader.
 
@@ -40,6 +53,17 @@ def duration(seconds: float) -> str:
     if minutes:
         return f"{minutes} min {rest:02d} s"
     return f"{rest} s"
+
+
+def gigabytes(size: float) -> str:
+    """Format bytes for a reader, in GB (10^9) if it is one or more.
+
+    >>> gigabytes(130_270_900_000), gigabytes(7_960_000)
+    ('130.3 GB', '8.0 MB')
+    """
+    if size >= 1e9:
+        return f"{size / 1e9:,.1f} GB"
+    return f"{size / 1e6:.1f} MB"
 
 
 def command() -> str:

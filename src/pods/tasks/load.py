@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pods.config.task_checks import CHAINSUM_TEST_SIZE, OWN
+from pods.config.task_checks import CHAINSUM_TEST_SIZE, ON_THE_HUB, OWN
 from pods.config.task_keys import TaskConfig
 from pods.tasks.datasets import chainsum, gsm8k, math_sets, own, splits
 from pods.tasks.datasets.splits import Right, Splits, read_split
@@ -99,6 +99,21 @@ def read_splits(config: TaskConfig) -> Splits:
     test = read_split(files["test"], test_source, test_key)
     train = read_split(files["train"], source, path, test.rows)
     return Splits(train, test)
+
+
+def count_questions(config: TaskConfig) -> int | None:
+    """Count the questions of the test set without asking the hub; None if nobody can tell yet."""
+    if config.name == "chainsum":
+        return CHAINSUM_TEST_SIZE
+    files = config.files()
+    if config.name != "own" and files["test"] is None:
+        return ON_THE_HUB[config.evaluated_on()]
+    if config.name != "own" and files["train"] is None:  # which is on the hub
+        return None
+    try:
+        return len(read_splits(config).test.rows)
+    except ValueError:
+        return None
 
 
 def load_questions(config: TaskConfig, file: Path) -> Task:

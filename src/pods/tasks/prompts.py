@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pods.config.task_keys import TaskConfig
+from pods.system.signals import limit_of_work
 from pods.tasks.datasets.splits import Row, Split, Wording
 from pods.types import Message, Problem, Prompt
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:  # it takes a second to import
     from transformers import PreTrainedTokenizerBase
 
 THINK = "<think>"
+TEMPLATE_SECONDS = 10.0  # that a chat template may compute; it takes milliseconds
 INTRODUCTION = """You are given a {subject}. Reason step by step and check your reasoning; \
 then give the answer {how}. Your reply is limited in length. """
 SYSTEM_PROMPTS = {
@@ -107,13 +109,14 @@ def render(
     """Return a problem in the model's chat template, up to the head of the model's reply.
 
     Raises:
-        ValueError: the template cannot be rendered.
+        ValueError: the template cannot be rendered, or takes too long.
     """
     messages = [dict(message) for message in problem.messages]
     try:
-        text = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=with_reply_head
-        )
+        with limit_of_work(TEMPLATE_SECONDS):
+            text = tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=with_reply_head
+            )
     except Exception as error:  # it is a program, which may raise anything
         why = f"{type(error).__name__} {error}".strip()
         raise ValueError(f"{tokenizer.name_or_path}: chat template fails: {why}") from error

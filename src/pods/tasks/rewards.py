@@ -211,5 +211,5 @@ def _labels(names: Sequence[str]) -> list[str]:
 
 def _finite(value: Any) -> float:
     if not (isinstance(value, SupportsFloat) and math.isfinite(value)):
-        raise ValueError(f"must return a finite number, not {value}")
+        raise ValueError(f"must return a finite number, not {value!r}")
     return float(value)

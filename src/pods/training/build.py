@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 
-from pods.config.clock_model import read_clock_model
 from pods.config.schema import Config
 from pods.engines.base import Engine
 from pods.engines.sync_check import check_weight_sync
@@ -78,12 +77,10 @@ def build_trainer(
 
 
 def set_up_clock(clock: TrainClock, config: Config) -> None:
-    """Let the clock wait for a card, whose memory is measured, or go by a model of the costs."""
+    """Let the clock wait for a card, whose memory is measured."""
     if config.hardware.device == "cuda":
         clock.meter.measure(torch.cuda.reset_peak_memory_stats, torch.cuda.max_memory_allocated)
         clock.synchronise = torch.cuda.synchronize
-    if config.budget.clock_model is not None:
-        clock.model = read_clock_model(config.budget.clock_model)
 
 
 def make_loop(config: Config, data: Data, worker: Worker, clock: TrainClock) -> TrainingLoop:

@@ -5,12 +5,10 @@ import resource
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from pods.config.clock_model import ClockModel
 
 PHASES = ("generate", "reward", "select", "update", "sync")
 
@@ -77,9 +75,6 @@ class TrainClock:
     synchronise: Callable[[], None] = lambda: None  # waits for the device at both ends of a phase
     train_seconds: float = 0.0  # seconds of the steps committed so far
     meter: Meter = field(default_factory=Meter)  # of the process; it measures the phases too
-    model: ClockModel | None = None
-    """Prices a step as on another machine, so that a run's bytes do not depend on this machine's
-    speed; None: its seconds are measured."""
 
     def __post_init__(self) -> None:
         self._start_step()
@@ -97,16 +92,9 @@ class TrainClock:
             if self._step.cpu:
                 self._step.cpu[name] += time.process_time() - cpu_start
 
-    def commit(self, amounts: Mapping[str, float] | None = None) -> StepSeconds:
-        """Close the step: add its seconds to the clock, and return them.
-
-        Seconds that a model gives, for the amounts that `pods.training.step.amounts` counts, belong
-        to no phase: they are those of the phase `modelled`.
-        """
+    def commit(self) -> StepSeconds:
+        """Close the step: add its seconds to the clock, and return them."""
         seconds = self._step
-        if self.model is not None:
-            price = self.model.seconds(amounts or {})
-            seconds = StepSeconds(wall={"modelled": price}, cpu={})
         self._start_step()
         self.train_seconds += sum(seconds.wall.values())
         return seconds

@@ -24,12 +24,12 @@ from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive
 from pods.tasks.rewards import grade_rollout
 from pods.training.clock import TrainClock
+from pods.training.shapes import prompts_per_batch
 from pods.training.step import (
     RunState,
     Sample,
     SelectedGroup,
     Step,
-    amounts,
     choose_trained,
     describe_nonfinite,
     outcome,
@@ -74,11 +74,7 @@ class TrainingLoop:
         This is one batch of prompts, or as many as a group filter that resamples needs. A batch
         with a value that is not finite is the last: the step will not be applied.
         """
-        group_filter = self.config.group_filter
-        size = self.config.prompts_per_step
-        if group_filter.resamples and group_filter.batch is not None:
-            size = group_filter.batch  # prompts of each sampling
-
+        size = prompts_per_batch(self.config)
         sample = Sample(prompts=[], selector=selector)
         while size > 0:
             before = len(sample.prompts)
@@ -217,7 +213,7 @@ class TrainingLoop:
             stats, fault = self.update_policy(number, groups)
         with self.clock.phase("sync"):
             kept_projection = self.engine.sync()
-        seconds = self.clock.commit(amounts(groups))
+        seconds = self.clock.commit()
         self.clock.train_seconds = self.process_group.broadcast(self.clock.train_seconds)
 
         return Step(

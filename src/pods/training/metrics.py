@@ -16,8 +16,8 @@ from pods.types import Grade, Parts
 def metrics(step: Step) -> dict[str, Any]:
     """Return the step's line: means over all rollouts, `kept_*` over those that were kept.
 
-    `seconds*`, `cpu_seconds/*` and `train_seconds` are measured, or `seconds/modelled` replaces
-    the phases; everything else is a function of the config.
+    `seconds*`, `cpu_seconds/*` and `train_seconds` are measured; everything else is a function of
+    the config.
     """
     counts = amounts(step.groups)
     line: dict[str, Any] = {

@@ -5,7 +5,6 @@ vLLM is not tried, since it measures its own worst batch when it starts. Nor is 
 prompts at a time, since the evaluation at step 0 follows at once.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,24 +15,26 @@ import torch
 
 from pods.config.schema import Config
 from pods.system.errors import NO_MEMORY
+from pods.training.shapes import rows_at_once, updated_rows
 from pods.training.workers import Worker
 from pods.types import GenerationRequest, Prompt, Rollout, Sampling
 
 HOT = 100.0  # a temperature at which no policy ends all rollouts at their first token
 
 
-def preflight(worker: Worker, prompts: Sequence[Prompt]) -> None:
+def preflight(worker: Worker, prompts: Sequence[Prompt], questions: Sequence[Prompt]) -> None:
     """Generate with the most rows and tokens, and run the largest micro-batch forward and back.
 
-    All processes of a run must call this at once, with all prompts and questions of the run.
+    All processes of a run must call this at once, with all prompts that the run trains on and all
+    questions of its evaluations.
 
     Raises:
         ValueError: generation or update runs out of memory.
     """
     config = worker.config
-    longest = max(prompts, key=len)
+    longest = max([*prompts, *questions], key=len)
     if config.engine.name == "transformers":
-        _decode_last(worker, longest)
+        _decode_last(worker, longest, rows_at_once(config, len(questions)))
     worker.check()
 
     settings = config.update
@@ -63,8 +64,7 @@ def worst_micro_batches(config: Config, prompt: int) -> list[BatchSize]:
     """
     limit = config.update.micro_batch_tokens
     longest = config.sampling.max_completion_tokens
-    kept = config.prompts_per_step * config.nm.groups * config.nm.m
-    completions = min(math.ceil(kept / config.update.minibatches), max(1, limit - 1))
+    completions = min(updated_rows(config), max(1, limit - 1))
     shared = min(prompt, max(1, limit - completions))
     length = max(1, min(longest, (limit - shared) // completions))
 
@@ -74,14 +74,9 @@ def worst_micro_batches(config: Config, prompt: int) -> list[BatchSize]:
     return worst
 
 
-def _decode_last(worker: Worker, prompt: Prompt) -> None:
-    """Decode the last token that a rollout may have after the prompt, in the most rows at once."""
+def _decode_last(worker: Worker, prompt: Prompt, rows: int) -> None:
+    """Decode the last token that a rollout may have after the prompt, in this many rows at once."""
     config = worker.config
-    limit = config.engine.max_rows
-    training = config.prompts_per_step * config.nm.groups * config.nm.n
-    evaluation = (config.evaluation.questions or limit) * config.evaluation.repeats
-    rows = min(limit, max(training, evaluation))
-
     before = max(1, len(prompt) + config.sampling.max_completion_tokens - 2)
     long_prompt = (prompt * (before // len(prompt) + 1))[:before]
     request = GenerationRequest(
@@ -90,7 +85,7 @@ def _decode_last(worker: Worker, prompt: Prompt) -> None:
         sampling=Sampling(temperature=HOT, max_completion_tokens=2),
         seeds=[config.seed],
     )
-    with _in_one_line(f"decoding {rows} rows", f"lower engine.max_rows={limit}"):
+    with _in_one_line(f"decoding {rows} rows", f"lower engine.max_rows={config.engine.max_rows}"):
         worker.engine.generate(request)
 
 

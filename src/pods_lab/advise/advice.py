@@ -21,7 +21,7 @@ from pods.config.task_checks import reward_terms
 from pods.runs.files import read_lines
 from pods.runs.store import RunStore
 from pods_lab.advise.progress import MEASURED, expected_progress
-from pods_lab.plan.model import Pair, cost_model, predict
+from pods_lab.price.model import STEP, Pair, coefficient, cost_model, predict
 
 PRIOR = (0.5, 0.5)  # Jeffreys': many prompts are solved always or never
 BOOTSTRAP = 1000
@@ -39,6 +39,15 @@ class Pilot:
 
 
 @dataclass(frozen=True)
+class Price:
+    """What a step costs here, without its unit."""
+
+    ratio: float  # of a rollout that is trained on, over one that is generated
+    fixed: float  # of a step, over a rollout generated in each of its groups
+    fixed_share: float  # of a step of the first pair
+
+
+@dataclass(frozen=True)
 class Advice:
     """What each pair of a menu costs and is expected to gain."""
 
@@ -46,7 +55,9 @@ class Advice:
     """One row per pair: n, m, time (how the seconds are known: measured, predicted, extrapolated),
     seconds (of a step), progress (of a step, over that of the first pair) and gain (progress per
     second, over that of the first pair). The last three have `_low` and `_high`, the ends of their
-    95 % intervals."""
+    95 % intervals. pays_from and pays_to: the prices of a rollout that is trained on, over one that
+    is generated, between which the pair gains more than the first one; NaN: at none."""
+    price: "Price"
     success: float  # mean success rate of the pilot's prompts
     best: int  # row with the largest gain
 
@@ -144,6 +155,50 @@ def cost_weights(pilot: Sequence[Pair], menu: Sequence[Pair]) -> Floats:
     return np.array(columns).T
 
 
+def price_here(pilot: Mapping[Pair, Floats], first: Pair) -> Price:
+    """Return the prices of a step, by the cost model through the median of each pair's steps.
+
+    NaN: the pilot's times are so noisy that a price came out below 0.
+    """
+    n, m = np.array(list(pilot)).T
+    seconds = [float(np.median(values)) for values in pilot.values()]
+    model = cost_model(
+        pd.DataFrame({"n": n, "m": m, "prompts": 1, "generated": n, "kept": m, "seconds": seconds})
+    )
+    fixed, generated, trained = [coefficient(model, term)[0] for term in STEP]
+    if fixed < 0 or generated <= 0 or trained <= 0:
+        return Price(np.nan, np.nan, np.nan)
+    return Price(
+        ratio=trained / generated,
+        fixed=fixed / generated,
+        fixed_share=fixed / predict(model, *first).seconds,
+    )
+
+
+def pays(pair: Pair, first: Pair, progress: float, fixed: float) -> tuple[float, float]:
+    """Return the prices of a trained rollout, over a generated one, between which a pair pays.
+
+    A step of a pair (n, m) costs `fixed` + n + r m at the price r. The pair pays if its `progress`,
+    over that of the first pair, is above the ratio of their costs. NaN and NaN: it pays at none, or
+    that is unknown.
+
+    >>> pays((64, 16), (16, 16), 2.0, 0.0)  # 64 + 16 r < 2 (16 + 16 r)
+    (2.0, inf)
+    >>> pays((16, 8), (16, 16), 0.8, 0.0)  # 16 + 8 r < 0.8 (16 + 16 r)
+    (0.6666666666666666, inf)
+    """
+    n, m = pair
+    cost_of_more = n + fixed - progress * (first[0] + fixed)
+    slope = progress * first[1] - m
+    if slope == 0:
+        return (0.0, np.inf) if cost_of_more < 0 else (np.nan, np.nan)
+
+    bound = cost_of_more / slope
+    if slope > 0:
+        return max(bound, 0.0), np.inf
+    return (0.0, bound) if bound > 0 else (np.nan, np.nan)
+
+
 def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
     """Compare each pair of a menu with its first one.
 
@@ -192,8 +247,20 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
         table[f"{name}_low"] = low
         table[f"{name}_high"] = high
 
+    price = price_here(pilot.seconds, menu[0])
+    ranges = [
+        pays(pair, menu[0], gained, price.fixed)
+        for pair, gained in zip(menu, expected, strict=True)
+    ]
+    table["pays_from"], table["pays_to"] = zip(*ranges, strict=True)
+
     rates = pilot.posteriors[:, 0] / pilot.posteriors.sum(axis=1)
-    return Advice(rows=_records(table), success=float(rates.mean()), best=int(np.nanargmax(gain)))
+    return Advice(
+        rows=_records(table),
+        price=price,
+        success=float(rates.mean()),
+        best=int(np.nanargmax(gain)),
+    )
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

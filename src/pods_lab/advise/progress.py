@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pods_lab.plan.model import Pair
+from pods_lab.price.model import Pair
 
 Floats = NDArray[np.float64]
 Moments = Callable[[int, int], Floats]

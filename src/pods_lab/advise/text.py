@@ -38,6 +38,7 @@ def advice_lines(advice: Advice) -> list[str]:
         "seconds a step",
         "progress of a step by the law",
         "progress per second",
+        "pays if r is",
         "seconds are",
     )
     cells = [
@@ -46,6 +47,7 @@ def advice_lines(advice: Advice) -> list[str]:
             _interval(row, "seconds", ".3g"),
             _interval(row, "progress", ".2f"),
             _interval(row, "gain", ".2f"),
+            "" if row is advice.rows[0] else _range(row),
             str(row["time"]),
         ]
         for row in advice.rows
@@ -56,9 +58,22 @@ def advice_lines(advice: Advice) -> list[str]:
         f"Progress is in units of GRPO {_name(advice.rows[0])}, with 95 % intervals over prompts "
         f"and steps; {advice.success:.0%} of the pilot's rollouts are right."
     )
+    lines.append(_price(advice))
     lines.append(LIMITS)
     lines.append(_conclusion(advice))
     return lines
+
+
+def _price(advice: Advice) -> str:
+    """Say what r is, and how much it is here."""
+    text = "r is the price of a rollout trained on over that of one generated. "
+    price = advice.price
+    if np.isnan(price.ratio):
+        return text + "The pilot's times are too noisy to tell it: try more --steps."
+    return (
+        f"{text}Here it is {price.ratio:.2f}, and {price.fixed_share:.0%} of a step of GRPO "
+        f"{_name(advice.rows[0])} is fixed, as it is in the column's ranges of r."
+    )
 
 
 def _conclusion(advice: Advice) -> str:
@@ -81,6 +96,17 @@ def _conclusion(advice: Advice) -> str:
 
 def _name(row: Mapping[str, Any]) -> str:
     return f"{row['n']}→{row['m']}"
+
+
+def _range(row: Mapping[str, Any]) -> str:
+    """Say at which prices of a trained rollout a pair gains more than the first one."""
+    first = row["pays_from"]
+    last = row["pays_to"]
+    if np.isnan(first):
+        return "never"
+    if np.isinf(last):
+        return f"above {first:.2f}" if first > 0 else "anything"
+    return f"below {last:.2f}"
 
 
 def _interval(row: Mapping[str, Any], name: str, form: str) -> str:

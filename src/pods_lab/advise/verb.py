@@ -12,7 +12,7 @@ from pods.system.errors import DONE, print_error
 
 if TYPE_CHECKING:
     from pods_lab.advise.advice import Advice
-    from pods_lab.plan.model import Pair
+    from pods_lab.price.model import Pair
 
 STUDY = "advice"
 STANDS_STILL = 1e-12  # learning rate
@@ -89,7 +89,7 @@ def _menu(m: int, words: Sequence[str]) -> "list[Pair]":
 
     `ConfigError`: a word is not N,M.
     """
-    from pods_lab.plan.plan import parse_nm
+    from pods_lab.price.costs import parse_nm
 
     menu = [(m, m)]
     for word in words:

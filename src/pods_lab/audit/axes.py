@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from pods.analysis.loading.study import Study
+from pods.system import text
 
 X = {"train_seconds": "seconds", "steps": "steps", "tokens": "tokens"}  # the fairest first
 SHOWN = 12  # lines on what was left out
@@ -44,7 +45,4 @@ def _over(study: Study, x: str, rows: pd.DataFrame) -> Study:
 
 def short(lines: Sequence[str]) -> list[str]:
     """Return the first lines for a screen or a page, and how many more there are."""
-    shown = list(lines[:SHOWN])
-    if len(lines) > SHOWN:
-        shown.append(f"{len(lines) - SHOWN} more lines in left_out.csv")
-    return shown
+    return text.short(lines, SHOWN, "more lines in left_out.csv")

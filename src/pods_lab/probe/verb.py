@@ -150,7 +150,7 @@ def _prices(store: RunStore, config: Config, estimators: "Sequence[Estimator]") 
     """Predict a step's seconds from the study's runs of this model and task."""
     from pods.analysis.loading.load import load
     from pods.analysis.numbers.tables import at_the_end
-    from pods_lab.plan.model import cost_model, per_run, predict, why_not_identifiable
+    from pods_lab.price.model import cost_model, per_run, predict, why_not_identifiable
 
     folder = store.folder.parents[2]
     same = [run for run in run_folders(folder) if run.parents[1] == store.folder.parents[1]]

@@ -18,9 +18,9 @@ import pandas as pd
 from pods.analysis.compare.speedup import Row, default_targets, measured_targets, speedups
 from pods.analysis.loading.arm_names import default_baseline
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.contrasts import Contrast, choose_arms, choose_pairs, contrast_of
 from pods.analysis.numbers.outcomes import RunCurve, Window, values_of
+from pods.analysis.numbers.span import window_of
 from pods.analysis.numbers.statistics import holm, is_settled, spread, t_test
 
 DRAWS = 10_000
@@ -76,7 +76,7 @@ class Comparison:
 
     @property
     def unit(self) -> str:
-        """What the window and the way to a target are measured in: seconds, or the chosen x."""
+        """What the window and the way to a target are in: seconds, dollars, or the chosen x."""
         return self.study.x.removeprefix("train_")
 
 
@@ -102,7 +102,7 @@ def compare(
     if by is not None and by not in CRITERIA:
         raise ValueError(f"by={by}: must be {' or '.join(CRITERIA)}")
     curves = choose_arms(study, arms)
-    span = outcomes.window(itertools.chain.from_iterable(curves.values()), study.until)
+    span = window_of(study, list(itertools.chain.from_iterable(curves.values())))
 
     ranking = None
     baseline = default_baseline(study)

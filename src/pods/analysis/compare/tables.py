@@ -17,6 +17,7 @@ from pods.analysis.loading.study import MEASURED, Study, by_key
 from pods.analysis.numbers.outcomes import amount, measure, title_of
 from pods.analysis.numbers.statistics import ALPHA
 from pods.analysis.writing import folder_for, provenance, write_csv, write_json, write_latex
+from pods.system.text import short
 
 TESTS = ["series", "baseline", "outcome", "design", "runs", "baseline_runs"]
 TESTS += ["estimate", "low", "high", "p", "p_holm"]
@@ -24,14 +25,15 @@ LEVELS = ["value", "stderr", "estimate", "low", "high"]
 RANKS = ["rank", "series", "runs", "value", "stderr", "estimate", "low", "high", "against_best"]
 RATIOS = ["ratio", "low", "high", "steps_ratio"]
 SHOWN_TARGETS = 3
+IN_JSON = "more in compare.json"
 CONTRASTS_TITLE = (
     "differences in {unit}: estimate, 95 % t interval, p of the t test (paired over seeds, or "
     "Welch's)"
 )
 SPEEDUPS_TITLE = (
-    "median {unit} to a target, runs that reach it, and how many times as fast (never: half of the "
-    "arm's runs miss it;\ninf: half of the baseline's do); bound: what is certain of the ratio; "
-    "the last target: 99 % of the baseline's peak"
+    "median {unit} to a target, runs that reach it, and how many times as {fast} (never: half of "
+    "the arm's runs miss it;\ninf: half of the baseline's do); bound: what is certain of the "
+    "ratio; the last target: 99 % of the baseline's peak"
 )
 
 
@@ -53,7 +55,8 @@ def compare_study(
     What is chosen and allowed is explained at `load` and `apply_filter`, the rest at `compare`.
     With `latex` the tables are also written for LaTeX.
     """
-    study = apply_filter(load(folder, runs, allow), chosen)
+    loaded = load(folder, runs, allow, priced=chosen.prices is not None)
+    study = apply_filter(loaded, chosen)
     comparison = compare(study, arms, targets, by=by)
     figures = folder_for(folder, runs, chosen, compared=arms)
     (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
@@ -103,9 +106,9 @@ def format_comparison(comparison: Comparison) -> str:
     parts = []
     if comparison.ranking is not None:
         parts.append(ranking_verdict(comparison))
-    parts.append("\n".join(verdicts(comparison)))
+    parts.append("\n".join(short(verdicts(comparison), rest=IN_JSON)))
     parts.append(format_tables(comparison))
-    lines = [f"- {line}" for line in caveats(comparison)]
+    lines = [f"- {line}" for line in short(list(caveats(comparison)), rest=IN_JSON)]
     if lines:
         parts.append("\n".join(["caveats:", *lines]))
     return "\n\n".join(parts)
@@ -136,7 +139,8 @@ def shown_tables(comparison: Comparison) -> Iterator[ShownTable]:
     yield _shown("", title, contrasts, study)
 
     if len(comparison.speedups):
-        title = SPEEDUPS_TITLE.format(unit=comparison.unit)
+        fast = "cheap" if study.x == "dollars" else "fast"
+        title = SPEEDUPS_TITLE.format(unit=comparison.unit, fast=fast)
         yield _shown("speedup.", title, _speedups(comparison), study)
 
 
@@ -144,7 +148,9 @@ def format_tables(comparison: Comparison) -> str:
     """Return the tables for a screen, each below its title."""
     parts = []
     for shown in shown_tables(comparison):
-        parts.append(f"{shown.title}\n{shown.table.to_string(index=False)}")
+        lines = shown.table.to_string(index=False).splitlines()
+        rows = short(lines, rest=f"more in compare.{shown.name}csv")
+        parts.append("\n".join([shown.title, *rows]))
     return "\n\n".join(parts)
 
 
@@ -169,11 +175,9 @@ def _arms_title(comparison: Comparison) -> str:
     start = amount(comparison.window.start, study.x)
     end = amount(comparison.window.end, study.x)
     span = f"from {start} to {end}" if start != end else f"at {end}"
-    clock = ""
-    if study.x == "train_seconds":
-        clock = " of training clock"
-        if study.clock != MEASURED:
-            clock += f" {study.clock}"
+    clock = " of training clock" if study.x == "train_seconds" else ""
+    if study.clock != MEASURED:
+        clock += f" {study.clock}"
     shown = f"{measure(study)} in percent" if study.share else measure(study)
     return (
         f"{study.name}: {study.budget} per run on {', '.join(study.machines)}\n"

@@ -12,8 +12,10 @@ import numpy as np
 from pods.analysis.compare.compare import BEHIND, NOT_SETTLED, Comparison
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import RunCurve, amount, run_curves, title_of
+from pods.analysis.numbers.span import span_lines
 from pods.analysis.numbers.statistics import FEW_RUNS, LEAST_RUNS, is_settled
 from pods.analysis.numbers.tables import slow_runs
+from pods.system.text import short
 
 RECORD = 0.9  # of the longest record: a shorter window leaves out too much of it
 NO_SPREAD = {
@@ -51,7 +53,7 @@ def ranking_verdict(comparison: Comparison) -> str:
         sentences.append(f"{len(behind)} of {rest} other arms {verb} behind it.")
     not_settled = ranking.arms(NOT_SETTLED)
     if not_settled:
-        sentences.append(f"Not settled against it: {', '.join(not_settled)}.")
+        sentences.append(f"Not settled against it: {', '.join(short(not_settled))}.")
     return " ".join(sentences)
 
 
@@ -104,7 +106,7 @@ def _certainty(row: Record, family: int, study: Study) -> str:
         runs = f"{row.runs} pairs"
     parts = []
     if not np.isnan(row.low):
-        parts.append(f"95 % interval {_interval(row, study)}")
+        parts.append(f"95 % interval {interval_text(row.estimate, row.low, row.high, study)}")
 
     fewest = min(row.runs, row.baseline_runs)
     if fewest < LEAST_RUNS:
@@ -122,11 +124,10 @@ def _certainty(row: Record, family: int, study: Study) -> str:
     return certainty
 
 
-def _interval(row: Record, study: Study) -> str:
-    """Give the ends of the interval, without signs where both have that of the difference."""
-    low, high = row.low, row.high
-    if low * high >= 0:
-        low, high = sorted([abs(low), abs(high)])
+def interval_text(estimate: float, low: float, high: float, study: Study) -> str:
+    """Give the interval of a difference whose size a sentence gives without its sign."""
+    if estimate < 0:
+        low, high = -high, -low
     return f"{shown_score(low, study)} to {shown_score(high, study)}"
 
 
@@ -140,7 +141,9 @@ def caveats(comparison: Comparison) -> Iterator[str]:
     tests = comparison.contrasts
     span = comparison.window
 
-    yield from _end_of_records(comparison)
+    if study.prices is None:
+        yield from _end_of_records(comparison)
+    yield from span_lines(study, list(comparison.arms.series))
     if study.seeded and (tests[tests.low.notna()].design == "unpaired").any():
         yield "Arms that share fewer than two seeds are not paired."
     if len(tests) > tests.outcome.nunique():

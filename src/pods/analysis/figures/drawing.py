@@ -54,7 +54,7 @@ def against_time(axes: Axes, curve: pd.DataFrame, study: Study, scale: float = 1
         look = style.look_of(study, series) | {"linestyle": line_style}
         if metric in study.evaluations:
             _thin_lines(axes, all_curves(study, series, metric), unit, scale, look)
-        points = curve[curve.series == series]
+        points = _with_corners(curve[curve.series == series], study, series, metric)
         mean = scale * points["mean"]
         stderr = scale * points.stderr
         line = _Curve(
@@ -67,6 +67,19 @@ def against_time(axes: Axes, curve: pd.DataFrame, study: Study, scale: float = 1
         )
         _draw_curve(axes, line, look, labels[series])
     return title
+
+
+def _with_corners(points: pd.DataFrame, study: Study, series: str, metric: str) -> pd.DataFrame:
+    """Add the evaluations of a single run to its line, since a grid cuts the corners at them."""
+    runs = all_curves(study, series, metric) if metric in study.evaluations else []
+    if len(runs) != 1:
+        return points
+    [run] = runs
+    x = points[study.x].to_numpy(float)
+    inside = (run.seconds >= x[0]) & (run.seconds <= x[-1])
+    places = np.union1d(x, run.seconds[inside])
+    mean = np.interp(places, run.seconds, run.accuracy, right=np.nan)
+    return pd.DataFrame({study.x: places, "mean": mean, "stderr": np.nan})
 
 
 def differences(axes: Axes, table: pd.DataFrame, study: Study, scale: float) -> str:
@@ -139,13 +152,13 @@ def _draw_curve(axes: Axes, line: _Curve, look: dict[str, Any], label: str) -> N
     axes.plot([], [], **look, label=label)
 
 
-def step_cost(axes: Axes, summary: pd.DataFrame, baseline: str | None) -> None:
-    """Draw the mean seconds per step of each series, stacked by phase, and say how many they are.
+def step_cost(axes: Axes, summary: pd.DataFrame, study: Study, baseline: str | None) -> None:
+    """Draw what a step of each series takes on average, stacked by phase, and say how much it is.
 
     With a baseline, also how many times its step a step of another series costs.
     """
     names = summary.series.map(style.legend_name)
-    seconds = summary.seconds_per_step
+    seconds = summary[study.per_step]
     end = pd.Series(0.0, index=summary.index)
     for column in phase_columns(summary):
         widths = summary[column]
@@ -155,11 +168,13 @@ def step_cost(axes: Axes, summary: pd.DataFrame, baseline: str | None) -> None:
             end = end + widths.fillna(0)
     if not end.any():  # imported logs have no phases
         end = seconds
-        axes.barh(names, end, color=style.PHASE_COLOURS["modelled"], label="all phases")
+        axes.barh(names, end, color=style.PHASE_COLOURS["all phases"], label="all phases")
 
-    label = "time per step (s)"
+    label = style.per_step_label(study)
     decimals = max(0, 2 - math.floor(math.log10(seconds.max())))
-    texts = seconds.map(f" {{:.{decimals}f}} s".format)
+    number = f"{{:.{decimals}f}}"
+    shown = f" ${number}" if study.x == "dollars" else f" {number} s"
+    texts = seconds.map(shown.format)
     if baseline in set(summary.series):
         label += f"; ×: relative to {style.legend_name(str(baseline))}"
         is_other = summary.series != baseline

@@ -41,7 +41,7 @@ def figure_specs(study: Study, tables: Tables) -> Iterator[FigureSpec]:
     table = differences(study)
     if len(table):
         yield difference(study, table)
-    if tables.summary.seconds_per_step.notna().any():
+    if tables.summary[study.per_step].notna().any():
         yield step_cost(study, tables)
     yield from _over_time(study, tables.curves)
     yield from _by_size(study, tables.runs)
@@ -106,10 +106,9 @@ def accuracy(study: Study, tables: Tables) -> FigureSpec:
         return figure
 
     name = f"accuracy_vs_{study.x}"
-    over = study.x
     if study.x == "train_seconds":
         name = "accuracy_vs_time"
-        over = "training time"
+    over = style.x_title(study)
     caption = f"{_capital(label)} against {over}: {BAND}; thin lines are single runs."
     questions = study.evaluations.questions.max()
     if questions > 0:  # some logs of other trainers do not say it
@@ -152,18 +151,18 @@ def difference(study: Study, table: pd.DataFrame) -> FigureSpec:
 
 def step_cost(study: Study, tables: Tables) -> FigureSpec:
     """Specify the figure of what a step of each arm costs, by phase."""
-    summary = tables.summary[tables.summary.seconds_per_step.notna()]
+    summary = tables.summary[tables.summary[study.per_step].notna()]
     baseline = default_baseline(study)
-    columns = ["series", "seconds_per_step", *phase_columns(summary)]
+    columns = ["series", study.per_step, *phase_columns(summary)]
 
     def draw() -> Figure:
         figure, axes = _panel(study)
         lines = "\n".join(map(style.legend_name, summary.series)).count("\n") + 1
         figure.set_figheight(1.6 + 0.45 * max(len(summary), lines / 2))
-        drawing.step_cost(axes, summary, baseline)
+        drawing.step_cost(axes, summary, study, baseline)
         return figure
 
-    caption = "Mean time of a step"
+    caption = f"Mean {style.clock_word(study)} of a step"
     if baseline is not None:
         caption += f", and how many times that of {baseline} it is"
     return FigureSpec(
@@ -198,10 +197,10 @@ def _marks(study: Study) -> list[str]:
 
 
 def _budget(study: Study) -> str:
-    place = f"on {', '.join(study.machines)}"
+    text = f"{study.name}: {study.budget} per run, on {', '.join(study.machines)}"
     if study.clock != MEASURED:
-        place = f"time {study.clock}"
-    return f"{study.name}: {study.budget} per run, {place}"
+        text += f"; {style.clock_word(study)} {study.clock}"
+    return text
 
 
 def _capital(text: str) -> str:
@@ -234,7 +233,7 @@ def _metrics(study: Study, name: str, caption: str, curves: pd.DataFrame) -> Fig
             title = drawing.against_time(axes, curve, study)
             style.x_axis(axes, study, curve[study.x].max())
             axes.set_ylabel(style.LABELS.get(metric, metric))
-        style.legend_below(figure, panels[0], title)
+        style.legend_below(figure, panels[0], title, style.GRID_LEGEND)
         figure.suptitle(_title(study))
         return figure
 
@@ -266,7 +265,7 @@ def _outcomes(
     labels = {
         "final_accuracy": f"final {label}{unit}",
         "mean_accuracy": f"mean {label}{unit}",
-        "seconds_per_step": "time per step (s)",
+        study.per_step: style.per_step_label(study),
     }
     shown = family.copy()
     for outcome in OUTCOMES:
@@ -277,7 +276,7 @@ def _outcomes(
         for axes, (outcome, text) in zip(panels, labels.items(), strict=True):
             drawing.outcome_by(axes, study, shown, by, outcome, line)
             axes.set_ylabel(text)
-        style.legend_below(figure, panels[0], BAND)
+        style.legend_below(figure, panels[0], BAND, style.GRID_LEGEND)
         figure.suptitle(f"{_title(study)}\n{title}.")
         return figure
 

@@ -45,6 +45,7 @@ LONGEST_NAME = 28  # characters of a curve's name on one line
 LONGEST_LINE = 34  # characters of a line below it
 LEGEND_COLUMN = 3.2  # inches that fit the longest line
 LEGEND_LINE = 0.2  # inches that a line of a legend is high
+GRID_LEGEND = 0.8  # inches for title and legend that a figure with several panels has anyway
 LINES_INSIDE = 8  # of a legend that leaves the curves of a panel their place
 PHASE_COLOURS = {  # grey, since a colour belongs to an arm
     "generate": "#d0d0d0",
@@ -52,7 +53,7 @@ PHASE_COLOURS = {  # grey, since a colour belongs to an arm
     "select": "#202020",
     "update": "#909090",
     "sync": "#606060",
-    "modelled": "#b0b0b0",
+    "all phases": "#b0b0b0",
 }
 LABELS = MEASURES | {
     "both": "correct and in the format",
@@ -68,8 +69,8 @@ METADATA = {
     ".pdf": {"CreationDate": None, "Producer": None},
     ".svg": {"Date": None, "Creator": None},
 }
-AMOUNTS = {"steps": "training steps"}
-"""Labels of what curves are drawn over other than time."""
+AMOUNTS = {"train_seconds": "training time", "dollars": "cost", "steps": "training steps"}
+"""Labels of what curves are drawn over."""
 screen = partial(style.context, "pods.analysis.figures.screen")
 """The context in which a study's figures are drawn."""
 BAND = "mean ± 1 standard error"
@@ -158,7 +159,6 @@ def legend_inside(figure: Figure, axes: Axes, title: str) -> None:
             return
         legend.remove()
 
-    figure.set_figheight(HEIGHT + LEGEND_LINE * (lines + 1) / _columns(figure))
     legend_below(figure, axes, title)
 
 
@@ -172,10 +172,16 @@ def _covers(legend: Legend, axes: Axes) -> bool:
     return False
 
 
-def legend_below(figure: Figure, axes: Axes, title: str | None) -> None:
-    """Draw one legend for all panels, where it covers no curve."""
+def legend_below(figure: Figure, axes: Axes, title: str | None, room: float = 0.0) -> None:
+    """Draw one legend for all panels, where it covers no curve.
+
+    The figure gets higher by what the legend needs beyond the `room`, in inches.
+    """
     handles, labels = axes.get_legend_handles_labels()
     columns = _columns(figure)
+    lines = "\n".join(labels).count("\n") + 1
+    needed = LEGEND_LINE * (lines + 1) / columns
+    figure.set_figheight(figure.get_figheight() + max(0.0, needed - room))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title)
 
 
@@ -202,6 +208,8 @@ def accuracy_label(study: Study) -> str:
 
 def x_unit(study: Study, end: float) -> tuple[float, str]:
     """Return the unit that suits an axis up to this end: its seconds (1 of no time) and symbol."""
+    if study.x == "dollars":
+        return 1.0, "$"
     if study.x != "train_seconds":
         return 1.0, ""
     if end >= 7200:
@@ -211,18 +219,32 @@ def x_unit(study: Study, end: float) -> tuple[float, str]:
     return 1.0, "s"
 
 
+def x_title(study: Study) -> str:
+    """Return what curves are drawn over: training time, cost at prices hosted, training steps."""
+    title = AMOUNTS.get(study.x, study.x)
+    return title if study.clock == MEASURED or study.x == "steps" else f"{title} {study.clock}"
+
+
+def clock_word(study: Study) -> str:
+    """Return what the clock counts: time, or at prices in dollars cost."""
+    return "cost" if study.x == "dollars" else "time"
+
+
+def per_step_label(study: Study) -> str:
+    """Return what a step costs, with its unit: time per step (s), or at which prices."""
+    unit = "$" if study.x == "dollars" else "s"
+    prices = "" if study.prices is None else f" {study.clock}"
+    return f"{clock_word(study)} per step{prices} ({unit})"
+
+
 def x_axis(axes: Axes, study: Study, end: float) -> None:
     """Label the axis that curves are drawn over, from 0 to this end.
 
-    Of a time that was not measured it says by which prices it is modelled.
+    Of a time or a cost that was not measured it says at which prices it is.
     """
     size, symbol = x_unit(study, end)
-    label = AMOUNTS.get(study.x, study.x)
-    if symbol:
-        label = f"training time ({symbol})"
-        if study.clock != MEASURED:
-            label = f"training time {study.clock} ({symbol})"
-    axes.set_xlabel(label)
+    label = x_title(study)
+    axes.set_xlabel(f"{label} ({symbol})" if symbol else label)
     axes.set_xlim(0, end / size or 1.0)
 
 
@@ -237,7 +259,7 @@ def grid(count: int) -> tuple[Figure, list[Axes]]:
     columns = min(count, 2)
     rows = math.ceil(count / columns)
     width = SEVERAL_WIDTH * columns
-    height = SEVERAL_HEIGHT * rows + 0.8  # a title and a legend
+    height = SEVERAL_HEIGHT * rows + GRID_LEGEND
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for empty in axes[count:]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from pods.analysis.loading.study import Study
+from pods.system.text import short
 
 
 def curves_named(study: Study, typed: str) -> list[str]:
@@ -32,9 +33,9 @@ def curves_named(study: Study, typed: str) -> list[str]:
         return matches
 
     unknown = f"arm {typed!r} is unknown in study {study.name}"
-    if _is_study(study, name):
+    if name and _is_study(study, name):
         raise ValueError(f"{unknown}; did you mean pods compare --study {name}?")
-    raise ValueError(f"{unknown}: must be one of {' | '.join(series)}")
+    raise ValueError(f"{unknown}: must be one of {' | '.join(short(series))}")
 
 
 def resolve(study: Study, typed: str) -> str:
@@ -45,7 +46,7 @@ def resolve(study: Study, typed: str) -> str:
     matches = curves_named(study, typed)
     if len(matches) > 1:
         several = f"arm {typed!r} is ambiguous in study {study.name}"
-        raise ValueError(f"{several}: must be one of {' | '.join(matches)}")
+        raise ValueError(f"{several}: must be one of {' | '.join(short(matches))}")
     return matches[0]
 
 

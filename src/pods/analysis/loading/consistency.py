@@ -1,7 +1,7 @@
-"""Check that runs are comparable: equal budget, evaluation, machine, versions, data and clock."""
+"""Check that runs are comparable: equal evaluation, machine, versions and data."""
 
 import shlex
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +9,12 @@ from typing import Any
 
 from pods.analysis.loading.run_reader import Run
 from pods.analysis.loading.series_names import SEPARATOR, SYSTEM
-from pods.config.clock_model import L40S, ClockModel
 from pods.config.schema import Config
 from pods.runs.attempts import DECISIVE
 from pods.runs.records import Data
+from pods.system.text import short
 
+NAMED = 8  # values of a property that differs, and runs that have one of them
 DATA_KEYS = (
     "task.name",
     "task.test_set",
@@ -29,6 +30,9 @@ DATA_KEYS = (
 )
 """Keys that decide which problems a run is given, and how their prompts are written."""
 
+OF_TIME = ("budget", "machine")
+"""Properties that decide how long a run and its steps take, and not what a step computes."""
+
 
 @dataclass(frozen=True)
 class _Property:
@@ -39,11 +43,16 @@ class _Property:
     scope: str = ""
 
 
-def inconsistencies(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
-    """Write a line for each property that differs, with its values and the runs that have them."""
+def inconsistencies(runs: Sequence[Run], labels: Sequence[str], priced: bool = False) -> list[str]:
+    """Write a line for each property that differs, with its values and the runs that have them.
+
+    What decides only how long a step took does not matter if the clock is `priced`.
+    """
     labels_by_value: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
     for run, label in zip(runs, labels, strict=True):
         for item in _properties(run):
+            if priced and item.name in OF_TIME:
+                continue
             values = labels_by_value[item.name, item.scope]
             values.setdefault(item.value, []).append(label)
 
@@ -62,7 +71,6 @@ def _properties(run: Run) -> Iterator[_Property]:
     """Yield what has to be equal in all runs."""
     evaluation = run.config.evaluation
     size = f"{evaluation.repeats} passes over {evaluation.questions or 'all'} questions"
-    yield _Property("budget", budget_text(run.config))
     yield _Property("evaluation", f"{size} at temperature {evaluation.temperature:g}")
     if not run.attempts:
         yield _Property("machine", machine_of({}, run.config))
@@ -103,48 +111,14 @@ def _sides(values: Mapping[str, list[str]], folders: Mapping[str, Path]) -> str:
     odd: set[str] = set()
     for value, labels in values.items():
         if value != common:
-            sides.append(f"{value} ({SEPARATOR.join(dict.fromkeys(labels))})")
+            named = short(list(dict.fromkeys(labels)), NAMED)
+            sides.append(f"{value} ({SEPARATOR.join(named)})")
             odd.update(labels)
 
-    text = " | ".join(sides)
+    text = " | ".join(short(sides, NAMED))
     if len(odd) == 1 and len(folders) > 2:
         text += f"; `pods clean {shlex.quote(str(folders[odd.pop()]))} --yes` removes it"
     return text
-
-
-def clock_note(runs: Sequence[Run]) -> str:
-    """Say by which prices the training clock of all runs was advanced; "": it was measured.
-
-    `ValueError`: the runs have different clocks, whose seconds cannot be compared.
-    """
-    models = [_clock_of(run) for run in runs]
-    counts = Counter(_clock_text(model) for model in models)
-    if len(counts) > 1:
-        sides = " | ".join(f"{clock} ({count} runs)" for clock, count in counts.items())
-        raise ValueError(f"budget.clock_model: must be one for all runs compared, not {sides}")
-
-    model = models[0]
-    if model is None:
-        return ""
-    return (
-        f"training time is modelled by {model.name}, not measured: "
-        f"a step takes {model.formula()} ({model.source})"
-    )
-
-
-def _clock_text(model: ClockModel | None) -> str:
-    return "measured" if model is None else f"{model.name}, {model.formula()}"
-
-
-def _clock_of(run: Run) -> ClockModel | None:
-    """Return the prices that a run was frozen with, whatever has become of their file."""
-    prices = run.identity.get("clock model")
-    if prices is None:
-        return None
-    name = Path(str(run.config.budget.clock_model)).name
-    if name == L40S.name and prices == L40S.prices():
-        return L40S
-    return ClockModel(name, "as frozen with the runs", **prices)
 
 
 def machine_of(attempt: Mapping[str, Any], config: Config) -> str:
@@ -163,13 +137,3 @@ def _gpus_text(gpus: Sequence[str], processes: int | None) -> str:
     count = len(gpus) if processes is None else processes
     kinds = ", ".join(dict.fromkeys(gpus[:count]))
     return kinds if count == 1 else f"{count} x {kinds}"
-
-
-def budget_text(config: Config) -> str:
-    """Write the budget of a run for a reader."""
-    parts = []
-    if config.budget.train_seconds is not None:
-        parts.append(f"{config.budget.train_seconds:g} s of training clock")
-    if config.budget.max_steps is not None:
-        parts.append(f"{config.budget.max_steps} steps")
-    return " or ".join(parts)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from pods.analysis.loading.arm_names import curves_named, resolve
+from pods.analysis.loading.budgets import in_budgets
+from pods.analysis.loading.prices import PriceCard, at_prices
 from pods.analysis.loading.study import Study, passes
 
 METRICS = ("accuracy", "lenient", "format", "both")
@@ -27,6 +29,13 @@ class StudyFilter:
     baseline: str | None = None
     """The arm that the others are compared with; none: the GRPO arm."""
     x: str = "train_seconds"  # what curves are drawn over; or steps
+    prices: PriceCard | None = None
+    """By which the clock is made; None: it is the measured one. `ValueError`: x is not the time."""
+
+    def __post_init__(self) -> None:
+        if self.prices is not None and self.x != "train_seconds":
+            name = self.prices.name
+            raise ValueError(f"x={self.x}: must be train_seconds with prices={name}, which make it")
 
     @property
     def folder(self) -> str:
@@ -42,6 +51,8 @@ class StudyFilter:
             parts.append(f"metric={self.metric}")
         if self.x != "train_seconds":
             parts.append(f"x={self.x}")
+        if self.prices is not None:
+            parts.append(f"prices={self.prices.name}")
         if self.until is not None:
             parts.append(f"until={repr(self.until).removesuffix('.0')}")
         if self.baseline is not None:
@@ -66,11 +77,13 @@ def folder_name(typed: str) -> str:
 def apply_filter(study: Study, chosen: StudyFilter) -> Study:
     """Return the study with only the chosen arms, the metric as its accuracy, x and the window.
 
+    The clock is made by the chosen prices, see `at_prices`.
+
     `ValueError`: the study has no such arm, metric or x, or no evaluation after 0 in the window;
     an arm is named twice; the baseline is not among the arms.
     """
     if chosen == StudyFilter():
-        return study  # in its own order, so that default tables keep their bytes
+        return in_budgets(study, None)  # in its own order, so that default tables keep their bytes
     names = _chosen_arms(study, chosen)
     study = replace(
         study,
@@ -79,7 +92,12 @@ def apply_filter(study: Study, chosen: StudyFilter) -> Study:
         steps=_of_arms(study.steps, names),
         baseline=_chosen_baseline(study, chosen, names),
     )
-    return _in_window(_over(_measured(study, chosen.metric), chosen.x), chosen.until)
+    study = _over(_measured(study, chosen.metric), chosen.x)
+    if chosen.prices is not None:
+        study = at_prices(study, chosen.prices)
+    else:
+        study = in_budgets(study, chosen.until)
+    return _in_window(study, chosen.until)
 
 
 def _chosen_arms(study: Study, chosen: StudyFilter) -> list[str]:

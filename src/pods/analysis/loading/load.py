@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.loading.consistency import budget_text, clock_note, inconsistencies
+from pods.analysis.loading.consistency import inconsistencies
 from pods.analysis.loading.faults import Fault, faults
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
@@ -20,7 +20,9 @@ from pods.analysis.loading.series_names import place, series_names, varied
 from pods.analysis.loading.study import KEY, Study
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import clocks
+from pods.runs.identity import SOURCES
 from pods.runs.store import RunStore, run_folders
+from pods.system.text import short
 
 MISSING = "missing (the sweep's command makes a run and its evaluations, --allow leaves it out):"
 INCONSISTENT = "inconsistent (--allow accepts it, study=NAME keeps runs apart):"
@@ -66,7 +68,7 @@ class _Checked:
     differences: list[str]
 
 
-def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
+def load(folder: Path, folders: Sequence[Path], allow: bool = False, priced: bool = False) -> Study:
     """Read a study and check that it is complete and consistent.
 
     A run that failed or never began is left out and named.
@@ -76,18 +78,19 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False) -> Study:
         folders: the folders of its runs; none: the study consists of imported logs.
         allow: leave out what else is missing or damaged, accept runs of several machines or
             versions, and report both.
+        priced: the clock will be made by prices, so that runs of several machines agree.
 
-    `ValueError`: something is missing, or budgets, machines, versions or data differ, and that is
+    `ValueError`: something is missing, or machines, versions or data differ, and that is
     not allowed; the message names each. Nothing is left, or imported logs are damaged.
     """
     if not folders:
         return read_import(folder).study(folder.name)
 
     opened = _open(folders)
-    checked = _check(opened)
+    checked = _check(opened, priced)
     if not allow:
         _refuse(opened, checked)
-    return _study(folder, opened, checked)
+    return _study(folder, opened, checked, priced)
 
 
 def _open(folders: Sequence[Path]) -> _Opened:
@@ -131,11 +134,14 @@ def _why_set_aside(run: Run) -> str:
     label = _label(run.config.series_label(), run)
     remove = f"`pods clean {shlex.quote(str(run.store.folder))} --yes` removes it"
     if run.state == "failed":
-        return f"{label} failed: its command with retry=failed runs it again, {remove}"
+        unless = ""
+        if any(name in run.identity for name in SOURCES.values()):
+            unless = " unless its function has changed since"
+        return f"{label} failed: its command with retry=failed runs it again{unless}, {remove}"
     return f"{label} never began: its command runs it, {remove}"
 
 
-def _check(opened: _Opened) -> _Checked:
+def _check(opened: _Opened, priced: bool) -> _Checked:
     """Name everything that is missing, twice there or different, apart from runs set aside."""
     runs = _named(opened.runs)
     duplicates = _duplicates(runs)
@@ -146,7 +152,7 @@ def _check(opened: _Opened) -> _Checked:
     for named in runs:
         missing += [str(fault) for fault in named.faults]
 
-    differences = inconsistencies(opened.runs, [named.label for named in runs])
+    differences = inconsistencies(opened.runs, [named.label for named in runs], priced)
     kept = [named for named in runs if named.folder not in duplicates]
     return _Checked(runs, kept, missing, differences)
 
@@ -182,11 +188,11 @@ def _refuse(opened: _Opened, checked: _Checked) -> None:
     """Raise a `ValueError` that lists what is missing and what differs, if anything is."""
     lines = []
     if checked.missing:
-        lines += [MISSING, *checked.missing]
+        lines += [MISSING, *short(checked.missing)]
         if not opened.unreadable and not opened.set_aside:
             lines += _how_to_remove_odd_one(checked.runs)
     if checked.differences:
-        lines += [INCONSISTENT, *checked.differences]
+        lines += [INCONSISTENT, *short(checked.differences)]
     if lines:
         raise ValueError("\n".join(lines))
 
@@ -201,7 +207,7 @@ def _how_to_remove_odd_one(runs: Sequence[_NamedRun]) -> list[str]:
     return [f"one run is alone: `pods clean {folder} --yes` removes it"]
 
 
-def _study(folder: Path, opened: _Opened, checked: _Checked) -> Study:
+def _study(folder: Path, opened: _Opened, checked: _Checked, priced: bool) -> Study:
     """Make the tables of all runs that are kept."""
     missing = [_why_set_aside(run) for run in opened.set_aside]
     missing += checked.missing
@@ -214,22 +220,20 @@ def _study(folder: Path, opened: _Opened, checked: _Checked) -> Study:
         evaluations += made.evaluations
         steps += made.steps
     if not evaluations:
-        raise ValueError("\n".join([f"{folder.name}: no evaluation to read", *missing]))
+        raise ValueError("\n".join([f"{folder.name}: no evaluation to read", *short(missing)]))
 
     runs = pd.DataFrame(rows)
-    budgets = dict.fromkeys(budget_text(run.config) for run in opened.runs)
+    budgets = dict.fromkeys(run.config.budget.text() for run in opened.runs)
     return Study(
         name=folder.name,
         runs=runs,
         evaluations=pd.DataFrame(evaluations).dropna(axis=1, how="all"),
         steps=pd.DataFrame(steps) if steps else pd.DataFrame(columns=[*KEY, "step"]),
         machines=sorted(set(runs.machine)),
-        budget=", ".join(budgets),
+        budget=" | ".join(budgets),
         missing=missing,
         inconsistencies=checked.differences,
         order=_order(folder, checked.runs),
-        note=clock_note(opened.runs),
-        clock=runs.clock.iloc[0],
         varied=list(checked.kept[0].varied),
     )
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from pods.runs.files import read_lines
 from pods.runs.history import STEP, step_of
+from pods.runs.records import Damaged
 
 
 class Rollout(msgspec.Struct):
@@ -34,9 +35,13 @@ def rollout_steps(run: Path) -> list[int]:
 def read_rollouts(run: Path, step: int) -> pd.DataFrame:
     """Read the rollouts of one of a run folder's `rollout_steps`, one row each.
 
-    The columns are those of `Rollout` and more. A `ValueError` names a line.
+    The columns are those of `Rollout` and more. `Damaged` names a line, or a file without any.
     """
-    return pd.DataFrame(read_lines(run / "rollouts" / f"step-{step:06d}.jsonl.gz", _row))
+    path = run / "rollouts" / f"step-{step:06d}.jsonl.gz"
+    rows = read_lines(path, _row)
+    if not rows:
+        raise Damaged(path, "it has no rollout")
+    return pd.DataFrame(rows)
 
 
 def _row(line: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pods.runs.attempts import environments, recorded_changes
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.evaluations import due_points, means, read_evaluation
 from pods.runs.files import read_lines
-from pods.runs.history import evaluated_steps
+from pods.runs.history import evaluated_steps, evaluation_points
 from pods.runs.identity import fingerprint, identity_keys
 from pods.runs.records import Damaged, Data
 from pods.runs.status import state_of
@@ -75,7 +75,7 @@ def open_run(folder: Path) -> Run:
             state=state,
             step=int(status.get("step", 0)),
             lines=lines,
-            points=due_points(config, lines, ended=state == "done"),
+            points=_points(store, config, lines, ended=state == "done"),
             data=store.data(),
             attempts=environments(store),
             contradictions=contradictions,
@@ -91,6 +91,16 @@ def open_run(folder: Path) -> Run:
         except Damaged as error:
             run.incomplete[step] = str(error)
     return run
+
+
+def _points(store: RunStore, config: Config, lines: list[Row], ended: bool) -> dict[int, float]:
+    """Return what has to be evaluated: the points of the log, and the ends of earlier budgets."""
+    points = due_points(config, lines, ended)
+    earlier = evaluation_points(store)
+    for line in lines:
+        if line["step"] in earlier:
+            points[line["step"]] = line["train_seconds"]
+    return points
 
 
 def _evaluation_means(store: RunStore, config: Config, step: int) -> Row:

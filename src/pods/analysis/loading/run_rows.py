@@ -68,7 +68,6 @@ def _about(run: Run, varied: Row) -> Row:
         "train_seconds": _train_seconds(run),
         "budget_seconds": config.budget.train_seconds,
         "max_steps": config.budget.max_steps,
-        "clock": config.budget.clock_text(),
         "machine": machine_of(attempt, config),
         "device": config.hardware.device,
         "cpu_share": _cpu_share(run),

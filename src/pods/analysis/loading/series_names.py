@@ -20,7 +20,6 @@ NAMED_BY = {
     "data": "task.path",
     "weights": "model.path",
     "adapter": "model.path",
-    "clock model": "budget.clock_model",
 }
 """Contents of files in the identity, and the keys of the config that name the files."""
 SEPARATOR = ", "
@@ -94,11 +93,11 @@ def settings(identity: Mapping[str, Any]) -> str:
 def place(identity: Mapping[str, Any]) -> tuple[tuple[bool, float, str], ...]:
     """Return what a study's curves are sorted by: rule, n and m, then all else but the seed."""
     others = set(identity) - {"seed", *LABEL_KEYS}
-    return tuple(_sortable(identity.get(key)) for key in [*LABEL_KEYS, *sorted(others)])
+    return tuple(sortable(identity.get(key)) for key in [*LABEL_KEYS, *sorted(others)])
 
 
-def _sortable(value: object) -> tuple[bool, float, str]:
-    """Return what sorts a value: numbers by size, before all others by text."""
+def sortable(value: object) -> tuple[bool, float, str]:
+    """Return what sorts values: numbers by size, before all others by text."""
     if isinstance(value, int | float):
         return False, value, ""
     return True, 0, str(value)

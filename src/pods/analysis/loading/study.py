@@ -1,9 +1,10 @@
 """The study that all verbs share: the tables of its runs, and what is known of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import pandas as pd
 
@@ -39,7 +40,7 @@ class Study:
     """All curves of the study's folder in the order of their colours, "" for what is not loaded."""
     seeded: bool = True
     """Equal seeds mean equal prompts and draws, so that runs may be paired."""
-    note: str = ""  # what a reader of imported logs, or of a modelled time, has to know
+    note: str = ""  # what a reader of imported logs, or of a time by prices, has to know
     metric: str = "accuracy"
     """The measure that the column accuracy holds; see `pods.analysis.loading.filter`."""
     share: bool = True
@@ -51,9 +52,17 @@ class Study:
     baseline: str | None = None
     """Name of the curve that the others are compared with; none: the GRPO arm."""
     clock: str = MEASURED
-    """Where the training seconds come from: `measured`, or modelled by which prices."""
+    """Where the training seconds come from: `measured`, or at which prices."""
+    prices: Mapping[str, Any] | None = None
+    """The card that the clock is made by, as `pods.analysis.loading.prices` has it."""
     varied: Sequence[str] = ()
     """The keys that tell curves of one arm, n and m apart; each is a column of `runs`."""
+
+    @property
+    def per_step(self) -> str:
+        """The column with what a step costs: seconds_per_step, or dollars_per_step."""
+        clock = "train_seconds" if self.prices is None else self.x
+        return f"{clock.removeprefix('train_')}_per_step"
 
     @property
     def scale(self) -> float:

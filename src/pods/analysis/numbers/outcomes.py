@@ -64,15 +64,20 @@ def measure(study: Study) -> str:
 
 def title_of(outcome: str, study: Study) -> str:
     """Return the title of an outcome of a study, such as mean share in the format."""
-    return OUTCOMES[outcome].replace("accuracy", measure(study))
+    title = OUTCOMES[outcome].replace("accuracy", measure(study))
+    return title if study.prices is None else f"{title} {study.clock}"
 
 
 def amount(value: float, x: str = "train_seconds") -> str:
-    """Show an amount of what curves are drawn over: a time on the training clock, or steps.
+    """Show an amount of what curves are drawn over: a time on the training clock, money, or steps.
 
     >>> amount(2.5), amount(21600.0), amount(4800.0, "steps")
     ('2.5 s', '6 h 00 min', '4,800 steps')
+    >>> amount(0.01234, "dollars"), amount(1234.5, "dollars")
+    ('$0.0123', '$1,234.50')
     """
+    if x == "dollars":
+        return f"${value:.3g}" if value < 100 else f"${value:,.2f}"
     if x != "train_seconds":
         return f"{value:,.0f} {x}"
     return duration(value) if value >= 120 else f"{value:.3g} s"

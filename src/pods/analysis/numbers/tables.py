@@ -9,7 +9,7 @@ import pandas as pd
 
 from pods.analysis.loading.series_names import SEPARATOR
 from pods.analysis.loading.study import Study, by_key, passes
-from pods.analysis.numbers.curves import curves, phase_columns
+from pods.analysis.numbers.curves import curves, phase_columns, time_grid
 from pods.analysis.numbers.outcomes import (
     OUTCOMES,
     RunCurve,
@@ -18,8 +18,8 @@ from pods.analysis.numbers.outcomes import (
     measure,
     run_curves,
     values_of,
-    window,
 )
+from pods.analysis.numbers.span import window_of
 from pods.analysis.numbers.statistics import spread
 
 AT_THE_END = ("lenient", "format", "both", "length")
@@ -53,8 +53,9 @@ def run_table(study: Study) -> pd.DataFrame:
         run, series, seed, arm, rule, n, m, the keys that vary, settings; seconds (the end of the
         shared time; end_steps if x is steps), final_accuracy, mean_accuracy; from the evaluation at
         its end lenient (if graded so), format, both, length, no_answer and timeouts (if there are
-        any), pass@k; steps, seconds_per_step, and mean seconds per step by phase; started (the time
-        in UTC at which the run began to train, if it was recorded).
+        any), pass@k; steps, seconds_per_step (of a cost dollars_per_step), and mean seconds per
+        step by phase (not at prices); started (the time in UTC at which the run began to train, if
+        it was recorded).
     """
     names = ["run", "series", "seed", "arm", "rule", "n", "m", *study.varied, "settings"]
     rows = study.runs[names].copy()
@@ -67,7 +68,8 @@ def run_table(study: Study) -> pd.DataFrame:
     last = at_the_end(study)
     last_values = last[_shares(last)]
     last_values["steps"] = last.step
-    last_values["seconds_per_step"] = last.train_seconds / last.step.where(last.step > 0)
+    clock = "train_seconds" if study.prices is None else study.x
+    last_values[study.per_step] = last[clock] / last.step.where(last.step > 0)
     phases = study.steps.groupby("run")[phase_columns(study.steps)].mean()
     rows = rows.join(last_values, on="run").join(phases, on="run")
     if "started" in study.runs and study.runs.started.notna().any():
@@ -87,7 +89,7 @@ def _shares(last: pd.DataFrame) -> list[str]:
 def _outcomes(study: Study, complete: Sequence[RunCurve]) -> pd.DataFrame:
     """Measure complete runs in the window of all of them: its end and each outcome, by run."""
     table = pd.DataFrame(index=[curve.run for curve in complete])
-    span = window(complete, study.until) if complete else Window(np.nan, np.nan)
+    span = window_of(study, complete) if complete else Window(np.nan, np.nan)
     table[end_column(study.x)] = span.end
     for outcome in OUTCOMES:
         table[outcome] = values_of(outcome, complete, span)
@@ -97,9 +99,12 @@ def _outcomes(study: Study, complete: Sequence[RunCurve]) -> pd.DataFrame:
 def at_the_end(study: Study) -> pd.DataFrame:
     """Return the evaluation of each run that is nearest to the end of the window, by run."""
     rows = study.evaluations.sort_values(study.x, kind="stable")
-    if math.isinf(study.until):
+    end = study.until
+    if study.prices is not None:  # runs of equal budgets end at different costs
+        end = float(time_grid(study)[-1])
+    if math.isinf(end):
         return rows.groupby("run").last()
-    nearest = (rows[study.x] - study.until).abs().groupby(rows.run).idxmin()
+    nearest = (rows[study.x] - end).abs().groupby(rows.run).idxmin()
     return rows.loc[nearest].set_index("run")
 
 
@@ -114,7 +119,7 @@ def summary(study: Study, runs: pd.DataFrame) -> pd.DataFrame:
     complete = runs[runs.run.isin(study.complete)]
     averaged = [name for name in AT_THE_END + UNANSWERED if name in runs]
     averaged += passes(runs)
-    averaged += ["steps", "seconds_per_step"]
+    averaged += ["steps", study.per_step]
     averaged += phase_columns(runs)
     end = end_column(study.x)
 
@@ -150,9 +155,11 @@ def summary_title(table: pd.DataFrame, study: Study) -> str:
         "final_accuracy": f"final_accuracy: {name} at {end}; ",
     }
     outcomes = "".join(about[outcome] for outcome in _shown_outcomes(table))
+    unit = study.per_step.partition("_")[0]
+    priced = "" if study.prices is None else f", {study.clock}"
     return (
         f"{outcomes}±: standard error over runs;\n"
-        "seconds: of a step; other shares: of the last evaluation"
+        f"{unit}: of a step{priced}; other shares: of the last evaluation"
     )
 
 
@@ -165,8 +172,8 @@ def readable(summary: pd.DataFrame, study: Study) -> pd.DataFrame:
         if share in summary:
             columns[share] = summary[share].map("{:.3f}".format)
     columns["steps"] = summary.steps.map("{:.0f}".format)
-    for seconds in ["seconds_per_step", *phase_columns(summary)]:
-        columns[seconds] = summary[seconds].map("{:.3g}".format)
+    for cost in [study.per_step, *phase_columns(summary)]:
+        columns[cost] = summary[cost].map("{:.3g}".format)
     return by_key(pd.DataFrame(columns).replace("nan", ""), study)
 
 
@@ -202,5 +209,5 @@ def slow_runs(study: Study) -> Iterator[str]:
         which = SEPARATOR.join(names)
     yield (
         f"The CPU was used for less than {100 * LEAST_CPU_SHARE:.0f} % of the training time of "
-        f"{which}: other processes made their measured times longer."
+        f"{which}: other processes, or a function that waits, made their measured times longer."
     )

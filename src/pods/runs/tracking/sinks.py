@@ -16,7 +16,7 @@ from pods.runs.store import RunStore
 from pods.runs.tracking.rows import AXIS, PREFIXES, Row, description, read_rows
 from pods.system.errors import as_short_text
 
-ENDED = ("done", "failed")  # states whose runs are not resumed, so that no step is repeated
+ENDED = ("done", "failed")  # states after which no step of the log is made again
 VARIABLES = {"WANDB_SILENT": "true", "WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "30"}
 """What wandb reads from the environment, unless the user has set it; timeouts are in seconds."""
 LONGEST_TAG = 64  # characters: W&B's limit

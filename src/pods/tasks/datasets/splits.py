@@ -1,8 +1,8 @@
 """Splits of a data set, read strictly: a row that cannot be asked or graded is malformed.
 
 A row is also malformed if its question appeared earlier in its split, or is a test question.
-Messages count rows from 1, as the lines of a file. A problem's id comes from its row, so that it
-stays when other rows are dropped.
+Messages count rows from 1, as the lines of a file. Blank lines are counted, and are no rows. A
+problem's id comes from its row, so that it stays when other rows are dropped.
 """
 
 import json
@@ -118,7 +118,7 @@ def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
             raise ValueError(f"`{name}` must be a finite number, not {value}")
         return _number_text(value)
     if not isinstance(value, str):
-        raise ValueError(f"`{name}` must be text, not {type(value).__name__}")
+        raise ValueError(f"`{name}` must be text, not {_type(value)}")
 
     try:
         value.encode()
@@ -127,6 +127,10 @@ def text_field(fields: Fields, *names: str, or_number: bool = False) -> str:
     if not any(character.isprintable() and not character.isspace() for character in value):
         raise ValueError(f"`{name}` is blank")
     return value
+
+
+def _type(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
 
 
 def _number_text(value: Any) -> str:
@@ -145,7 +149,7 @@ def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row]
         if file is None:
             lines = _hub_rows(source)
         else:
-            content = file.read_bytes().removeprefix(BYTE_ORDER_MARK).rstrip()
+            content = file.read_bytes().removeprefix(BYTE_ORDER_MARK)
             lines = content.splitlines()
             _check_lines(content, lines)
     except (OSError, ValueError) as error:
@@ -161,7 +165,7 @@ def _check_lines(content: bytes, lines: Sequence[bytes]) -> None:
         with suppress(ValueError):
             _object(line)
             return
-    if not lines:
+    if not content.strip():
         return
 
     why = "no line is a JSON object"
@@ -179,6 +183,8 @@ def read_rows(
     rows = []
     malformed = []
     for index, line in enumerate(lines):
+        if isinstance(line, bytes) and not line.strip():  # as pandas and datasets read it
+            continue
         name = f"row {index + 1}"
         try:
             read = source.reader(_object(line))
@@ -217,7 +223,7 @@ def _object(line: bytes | Fields) -> Fields:
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"not JSON ({error})") from error
     if not isinstance(row, dict):
-        raise ValueError(f"must be a JSON object, not {type(row).__name__}")
+        raise ValueError(f"must be a JSON object, not {_type(row)}")
     return row
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pods.analysis.loading.study import MEASURED, Study
+from pods.analysis.loading.study import Study
 from pods.analysis.numbers.tables import at_the_end
-from pods.config.clock_model import ClockModel
-from pods_lab.plan.model import STEP, coefficient, cost_model, per_run, why_not_identifiable
+from pods_lab.price.model import per_run
 
 AUTHORS = Path(__file__).with_name("authors_step_times.csv")
 SAME_ROLLOUT_COST = (
@@ -29,14 +28,12 @@ SAME_ROLLOUT_COST = (
 def settings(study: Study) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield the name and the runs (rows of `per_run`) of each setting of a study.
 
-    The name has the machine, a modelled clock, and the keys of the series that change the cost.
+    The name has the machine and the keys of the series that change the cost.
     Where tokens were not counted, as in imported logs, a rule that makes completions longer would
     be taken for a cost of n: rules other than max_variance are settings of their own.
     """
     table = per_run(study.runs, study.steps, at_the_end(study).reset_index())
     machine = table.machine if "machine" in table else pd.Series("", table.index)
-    if study.clock != MEASURED:
-        machine = machine + f", time {study.clock}"
     keys = table.series.map(_cost_keys)
     if not study.seeded:
         is_variance = table.rule.isin(["all", "max_variance", "max_variance_aliased"])
@@ -54,32 +51,6 @@ def _cost_keys(series: str) -> str:
     """
     keys = re.split(r", (?=[a-z_]+(?:[. ][a-z_]+)*=)", series)[1:]
     return ", ".join(key for key in keys if not key.startswith(SAME_ROLLOUT_COST))
-
-
-def fitted_clock(study: Study) -> ClockModel:
-    """Return the prices of a step in a study's runs.
-
-    `ValueError`: its runs are of several settings, or do not identify each price.
-    """
-    fitted = list(settings(study))
-    if len(fitted) > 1:
-        names = " | ".join(name for name, _ in fitted)
-        raise ValueError(f"must have runs of one setting, not of {names}")
-    [(name, runs)] = fitted
-
-    model = cost_model(runs)
-    prices = [coefficient(model, term)[0] for term in STEP]
-    if np.isnan(prices).any():
-        raise ValueError(f"must identify the prices: {why_not_identifiable(model)}")
-    base, per_rollout, per_kept = prices
-    return ClockModel(
-        name=f"fit of {study.name}",
-        source=f"fitted to {len(model.steady)} runs of {study.name} on {name}",
-        base=base,
-        per_rollout=per_rollout,
-        per_kept=per_kept,
-        prompts=model.prompts if model.steady.prompts.nunique() == 1 else None,
-    )
 
 
 def authors_runs() -> pd.DataFrame:

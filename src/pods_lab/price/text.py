@@ -1,4 +1,4 @@
-"""The lines that `pods plan` prints: tables, a verdict per pair of arms, and what to mind."""
+"""The lines that `pods price` prints of a fit: its formula, its tables, and what to mind."""
 
 import math
 from collections.abc import Iterator
@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from pods_lab.plan.breakeven import TIMES
-from pods_lab.plan.model import CostModel, coefficient, why_not_identifiable
+from pods_lab.price.model import CostModel, coefficient, why_not_identifiable
 
 OUTSIDE = "outside the measured range"
 
@@ -80,43 +79,6 @@ def prediction_table(rows: pd.DataFrame) -> str:
     shown = rows.drop(columns=["source", "outside"])
     shown[""] = notes
     return _table(shown)
-
-
-def arm_lines(pairs: pd.DataFrame) -> Iterator[str]:
-    """Show what the steps of two arms cost, and which arm that favours."""
-    if pairs.empty:
-        return
-    first = pairs.drop_duplicates(["expensive", "cheaper"])
-    untimed = first.verdict.where(first.target.isna(), "")
-    notes = untimed.where(~first.outside.astype(bool), OUTSIDE + "; " + untimed)
-    shown = first.drop(columns=["outside", *TIMES])
-    shown[""] = notes
-    yield _table(shown)
-    for _, rows in pairs.groupby(["expensive", "cheaper"], sort=False):
-        if rows.target.notna().all():
-            yield _verdict(rows)
-
-
-def _verdict(rows: pd.DataFrame) -> str:
-    """Say how many fewer steps the expensive arm needs, and which arm is faster."""
-    pair = rows.iloc[0]
-    verdict = pair.verdict
-    if verdict in ("expensive", "cheaper"):
-        decided = int((rows.winner == verdict).sum())
-        verdict = f"this machine favours {pair[verdict]}"
-        if decided < len(rows):
-            verdict += f", at {decided} of {len(rows)} accuracies"
-    return (
-        f"{pair.expensive} against {pair.cheaper}: {_range(rows.steps_ratio)} x fewer steps to "
-        f"accuracy {_range(rows.target)}, so {_range(rows.speedup)} x as fast (95 % "
-        f"{rows.low.min():.2f} to {rows.high.max():.2f}): {verdict}"
-    )
-
-
-def _range(values: "pd.Series[float]") -> str:
-    low = f"{values.min():.2f}"
-    high = f"{values.max():.2f}"
-    return low if low == high else f"{low} to {high}"
 
 
 def _table(rows: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""What a step of a study costs, by n and m, and which arm the machine favours."""
+"""What a step of a study costs, by n and m: the fits, their residuals, and predictions."""
 
 import math
 import re
@@ -9,21 +9,20 @@ import pandas as pd
 
 from pods.analysis.loading.study import Study
 from pods.config.parse import ConfigError
-from pods_lab.plan import text
-from pods_lab.plan.breakeven import break_even
-from pods_lab.plan.model import STEP, CostModel, Pair, cost_model, predict, residuals
-from pods_lab.plan.settings import AUTHORS, authors_runs, settings
+from pods_lab.price import text
+from pods_lab.price.model import STEP, CostModel, Pair, cost_model, predict, residuals
+from pods_lab.price.settings import AUTHORS, authors_runs, settings
 
 
 @dataclass(frozen=True)
-class PlanReport:
-    """The answer; tables are fit, residuals, predictions and arms, with the setting first."""
+class CostReport:
+    """The answer; tables are fit, residuals and predictions, with the setting first."""
 
     lines: list[str]
     tables: dict[str, pd.DataFrame]
 
 
-def plan(study: Study, nm: Sequence[Pair] = (), seconds: float | None = None) -> PlanReport:
+def costs(study: Study, nm: Sequence[Pair] = (), seconds: float | None = None) -> CostReport:
     """Fit the costs of a study's runs, and predict those of sizes (n, m) and of runs.
 
     Without `nm` the sizes are those of the runs, without `seconds` the training clock is that of
@@ -32,51 +31,47 @@ def plan(study: Study, nm: Sequence[Pair] = (), seconds: float | None = None) ->
     lines: list[str] = []
     tables: dict[str, list[pd.DataFrame]] = {}
     for name, runs in settings(study):
-        report = _setting(name, runs, study, nm, seconds)
+        report = _setting(name, runs, nm, seconds)
         if lines:
             lines.append("")
         lines += report.lines
         for table_name, table in report.tables.items():
             tables.setdefault(table_name, []).append(table)
     whole = {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
-    return PlanReport(lines, whole)
+    return CostReport(lines, whole)
 
 
-def plan_authors(nm: Sequence[Pair] = (), seconds: float | None = None) -> PlanReport:
+def authors_costs(nm: Sequence[Pair] = (), seconds: float | None = None) -> CostReport:
     """Do the same with the PODS authors' step times on one L40S: GSM8K, max-variance and GRPO."""
     sizes = nm or ((16, 16), (64, 16), (64, 64))
-    report = _setting("one L40S, the PODS authors' runs", authors_runs(), None, sizes, seconds)
+    report = _setting("one L40S, the PODS authors' runs", authors_runs(), sizes, seconds)
     lines = list(report.lines)
     lines.append("")
     lines += [line for line in AUTHORS.read_text().splitlines() if line.startswith("#")]
-    return PlanReport(lines, report.tables)
+    return CostReport(lines, report.tables)
 
 
 def _setting(
-    name: str, table: pd.DataFrame, study: Study | None, nm: Sequence[Pair], seconds: float | None
-) -> PlanReport:
+    name: str, table: pd.DataFrame, nm: Sequence[Pair], seconds: float | None
+) -> CostReport:
     """Fit the runs of one setting. `ConfigError`: the seconds are out of range."""
     if seconds is not None and not 0 < seconds < math.inf:
         raise ConfigError("--seconds", seconds, "must be a number > 0")
     model = cost_model(table)
     if model.runs.empty:
-        return PlanReport([f"{name}: no run has a time per step"], {})
+        return CostReport([f"{name}: no run has a time per step"], {})
 
     sizes = list(dict.fromkeys(nm)) or _measured_sizes(model.runs)
-    pairs = break_even(model, study, sizes)
-    shown = pairs if nm else pairs[~pairs.outside.astype(bool)]
     tables = {
         "fit": fit_table(model),
         "residuals": residuals(model),
         "predictions": predictions(model, sizes, seconds or _budget(model.runs)),
-        "arms": pairs,
     }
     lines = list(text.fit_lines(name, model, tables["fit"], tables["residuals"]))
-    lines += ["", text.prediction_table(tables["predictions"]), ""]
-    lines += text.arm_lines(shown)
+    lines += ["", text.prediction_table(tables["predictions"])]
     for frame in tables.values():
         frame.insert(0, "setting", name)
-    return PlanReport(lines, tables)
+    return CostReport(lines, tables)
 
 
 def _measured_sizes(runs: pd.DataFrame) -> list[Pair]:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.numbers.curves import phase_columns
-from pods_lab.plan.least_squares import Fit, fit
+from pods_lab.price.least_squares import Fit, fit
 
 Pair = tuple[int, int]  # n and m
 
