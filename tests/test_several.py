@@ -478,6 +478,14 @@ def test_the_end_of_a_run_is_what_rank_0_recorded_or_what_is_known_of_the_others
     assert store.status()["error"] is None and store.status()["exit_code"] is None
 
 
+def test_a_run_that_starts_again_forgets_how_it_ended(tmp_path, monkeypatch):
+    store = freeze(composed(f"runs_dir={tmp_path}"))
+    store.set_status(state="preempted", exit_code=1, error="disk full")
+    monkeypatch.setattr(several, "_launch", lambda *_: {})  # which a signal ends before any step
+    assert several.start(store, tmp_path) == 75
+    assert store.status()["error"] is None
+
+
 class Others(ProcessGroup):
     """A group of two processes, whose other one has read other problems."""
 
