@@ -32,7 +32,7 @@ def convert(label: str, file: Path, folder: Path) -> None:
 def _check_whole(file: Path) -> None:
     from gguf import GGUFReader
 
-    class Reader(GGUFReader):
+    class Reader(GGUFReader):  # type: ignore[misc]  # the library has no types
         """Reads nothing behind the file's end, where the library finds as much as is announced."""
 
         def _get(self, offset: int, dtype: Any, count: int = 1, **order: Any) -> Any:
