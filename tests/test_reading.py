@@ -113,7 +113,7 @@ def test_a_run_that_cannot_be_locked_is_a_line_and_may_be_done(study, capsys, mo
     removed.mkdir()
     (removed / ".lock").touch()  # with nothing else it is no run
     removed.with_name("seed8-0123456789").mkdir()  # nor with nothing at all
-    study[0].set_status(state="done")
+    study[0].set_status(state="done", step=9, train_seconds=99.0)
     monkeypatch.setattr(RunStore, "lock", lock)
     assert main(["clean", "--yes", "--state", "preempted"]) == 1
     lines = capsys.readouterr().out.splitlines()

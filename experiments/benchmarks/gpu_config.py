@@ -51,7 +51,7 @@ class Skipped(Exception):
 
 def shape_config(options: Namespace, changes: Mapping[str, Any]) -> Config:
     """Return the config of random weights of the shape of gpu.py's command line, with changes."""
-    model = {"model.hub": None, "model.path": None, "model.name": options.shape}
+    model = {"model.hub": "random/weights", "model.path": None, "model.name": options.shape}
     device = ON_CPU if options.device == "cpu" else {"hardware.device": "cuda"}
     changes = {**model, **device, **(TOY if options.toy else {}), **changes}
     return read("shape", changes, options.set)

@@ -76,6 +76,6 @@ def steps_of(made, done, selector, pending=()):
 
 def take_step(made, number, selector, pending=()):
     """One step of a loop, whatever its budget."""
-    config = replace(made.config, budget=BudgetConfig(None, number, None))
+    config = replace(made.config, budget=BudgetConfig(None, number))
     [step] = steps_of(replace(made, config=config), number - 1, selector, pending)
     return step

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -116,6 +117,8 @@ def check_budgets(configs: Iterable[Config]) -> None:
         if budget != config.budget:
             both = f"{budget.text()} | {config.budget.text()}"
             raise ConfigError("budget", both, "must be one for each run, which ends there")
+        if not os.path.exists(store.config_path):
+            continue
         if trains_on(store, config) and not _is_resumable(store):
             raise ValueError(
                 f"{store.folder} cannot be trained on: `pods clean` removed its optimizer or "

@@ -184,8 +184,8 @@ def pays(pair: Pair, first: Pair, progress: float, fixed: float) -> tuple[float,
 
     >>> pays((64, 16), (16, 16), 2.0, 0.0)  # 64 + 16 r < 2 (16 + 16 r)
     (2.0, inf)
-    >>> pays((16, 8), (16, 16), 0.8, 0.0)  # 16 + 8 r < 0.8 (16 + 16 r)
-    (0.6666666666666666, inf)
+    >>> pays((16, 8), (16, 16), 0.75, 0.0)  # 16 + 8 r < 0.75 (16 + 16 r)
+    (1.0, inf)
     """
     n, m = pair
     cost_of_more = n + fixed - progress * (first[0] + fixed)
@@ -237,21 +237,13 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
 
     table = pd.DataFrame(menu, columns=["n", "m"])
     table["time"] = [_basis(pair, measured) for pair in menu]
-    for name, values, drawn in (
-        ("seconds", seconds, drawn_costs),
-        ("progress", expected, drawn_progress),
-        ("gain", gain, drawn_gain),
-    ):
-        low, high = np.percentile(drawn, (2.5, 97.5), axis=0)
-        table[name] = values
-        table[f"{name}_low"] = low
-        table[f"{name}_high"] = high
+    _add(table, "seconds", seconds, drawn_costs)
+    _add(table, "progress", expected, drawn_progress)
+    _add(table, "gain", gain, drawn_gain)
 
     price = price_here(pilot.seconds, menu[0])
-    ranges = [
-        pays(pair, menu[0], gained, price.fixed)
-        for pair, gained in zip(menu, expected, strict=True)
-    ]
+    pairs = zip(menu, expected, strict=True)
+    ranges = [pays(pair, menu[0], gained, price.fixed) for pair, gained in pairs]
     table["pays_from"], table["pays_to"] = zip(*ranges, strict=True)
 
     rates = pilot.posteriors[:, 0] / pilot.posteriors.sum(axis=1)
@@ -261,6 +253,14 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
         success=float(rates.mean()),
         best=int(np.nanargmax(gain)),
     )
+
+
+def _add(table: pd.DataFrame, name: str, values: Floats, drawn: Sequence[Floats]) -> None:
+    """Add a column with the ends of its 95 % interval, from values that were drawn."""
+    low, high = np.percentile(drawn, (2.5, 97.5), axis=0)
+    table[name] = values
+    table[f"{name}_low"] = low
+    table[f"{name}_high"] = high
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
