@@ -145,7 +145,7 @@ defaults:
   - override /prompts: mopps
   - override /sampler: random
 arm: mine
-update: {lr: 3.0e-4}
+update: {lr: 3.0e-4, clip_high: "${.clip_low}"}
 advantage: {eps: "${update.lr}"}
 prompts_per_step: 1
 """
@@ -186,6 +186,13 @@ def test_what_the_command_line_sets_is_no_label_setting(tmp_path):
     with_own = validate(compose([*words, f"task.system={own}"])).label_settings
     assert any(setting.startswith("task.system=") for setting in as_filed)
     assert with_own == as_filed
+
+
+def test_of_an_arm_and_a_reproduction_that_set_one_key_the_latter_decides():
+    words = ["arm=rloo", "experiment=gsm8k_h100x8", "reproduction=faithful", "dry_run=true"]
+    config = validate(compose(words))
+    assert config.update.aggregation == "group_token_mean"  # of rloo it is dr_grpo
+    assert "update.aggregation=group_token_mean" in config.label_settings
 
 
 def test_label_settings_are_what_hydra_composes():

@@ -305,9 +305,9 @@ def test_thousands_of_runs_by_unusual_names_are_split_in_one_go(tmp_path):
     """All rows were looked through again for each run, which took 37 s here and now takes 0.1 s."""
     rows = [{"Approach": "ab"[run % 2], "Init #": run // 2, "step": step, "acc": 0.5}
             for step in range(5) for run in range(3000)]  # fmt: skip
-    start = time.perf_counter()
+    start = time.process_time()
     runs = list(by_run(Log("", tmp_path / "a.csv", rows)))
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert [run.name for run in runs[:2]] == ["a 0", "b 0"] and len(runs) == 3000
     assert runs[3].config == {"method": "b", "seed": "1"} and len(runs[3].rows) == 5
 

@@ -64,7 +64,7 @@ def test_values_of_a_mapping_have_types(tmp_path, text, message):
 def test_aliases_of_aliases_and_files_that_are_none_end_at_once(tmp_path):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 13)]
-    begin = time.monotonic()
+    begin = time.process_time()  # which other processes do not lengthen
     assert refused("\n".join(lines), tmp_path).startswith("a0: must be one of")
     nested = ["step:", "- &a0 [x, x, x]", *(f"- &a{i} [*a{i - 1}, *a{i - 1}, *a{i - 1}]"
               for i in range(1, 30))]  # fmt: skip
@@ -73,7 +73,7 @@ def test_aliases_of_aliases_and_files_that_are_none_end_at_once(tmp_path):
     for name in (".", "big.yaml", "none.yaml"):
         with pytest.raises(ValueError, match="must be a file of keys and values: no file of at"):
             read_map(tmp_path / name)
-    assert time.monotonic() - begin < 20
+    assert time.process_time() - begin < 20
 
 
 def test_the_same_types_hold_in_a_script(tmp_path):

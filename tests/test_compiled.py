@@ -51,7 +51,7 @@ def trained(*words):
     return norms, change, recompiled
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["lora", "full", pytest.param("sharded", marks=pytest.mark.slow)])
 def test_a_compiled_update_is_the_plain_one_and_nothing_is_compiled_in_it(kind, monkeypatch):
     if not Path(sysconfig.get_path("include"), "Python.h").exists() or which("g++") is None:
         needs.lacking("Python's headers or a C++ compiler are missing")

@@ -61,6 +61,7 @@ def test_an_impossible_runs_dir_is_a_one_line_error(words, run_py, tmp_path):
 @pytest.mark.parametrize("words", [
     ("hydra.job.chdir=true",), ("hydra.run.dir=elsewhere",),
     ("-m", "seed=0,1", "+hydra.job.chdir=1"),
+    ("dry_run=true", "hydra.output_subdir=here"), ("hydra/job_logging=default",),
 ], ids=" ".join)  # fmt: skip
 def test_a_run_is_not_moved_by_keys_of_hydra(words, run_py, tmp_path):
     before = set(tmp_path.rglob("*"))
@@ -222,6 +223,7 @@ def test_several_processes_that_cannot_meet_on_a_full_disk_say_so(disk, capsys):
     assert is_machine_error(caught.value)
 
 
+@pytest.mark.slow
 def test_a_closed_console_stops_nothing(tmp_path):
     overrides = " ".join([*SHORT, "budget.max_steps=1", "evaluation.questions=4"])
     closed = "<&- >&- 2>&-"

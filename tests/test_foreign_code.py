@@ -107,6 +107,7 @@ def test_a_chat_template_that_does_not_end_is_named(template, tmp_path, monkeypa
     assert signal.getsignal(signal.SIGPROF) == signal.SIG_DFL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("-m", "seed=0,1"), ("hardware.processes=2", "nm.groups=2")])
 def test_a_file_in_the_working_folder_replaces_no_library(words, tmp_path):
     for name in ("random", "statistics", "selectors", "yaml", "numpy", "torch"):
@@ -132,7 +133,7 @@ def test_a_fork_neither_holds_the_lock_nor_swallows_signals(tmp_path):
         assert os.read(begun, 1) == b"!"
         assert is_held(path)
     try:
-        wait_for(lambda: not is_held(path), 20)
+        wait_for(lambda: not is_held(path), 40)
     finally:
         os.kill(child, signal.SIGTERM)
         _, status = os.waitpid(child, 0)

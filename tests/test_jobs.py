@@ -390,6 +390,9 @@ def test_a_dry_run_adds_up_what_is_left(tmp_path):
     assert totals.startswith(
         "2 of 2 jobs to run, 2 at a time: at least 1 min 40 s of training, "
     ), totals
+    freeze(configs[1]).set_status(state="running", host="elsewhere")
+    table, totals, *_ = dry_run.show([configs[1]])
+    assert " ".join(table.split()).endswith("running - -") and totals.startswith("0 of 1 jobs ")
     freeze(configs[1]).set_status(state="done", train_seconds=30.0)
     for retry, ends in (("failed", "done - -"), ("all", f"done ≥ 30 s ≥ {short}")):
         table, totals, *_ = dry_run.show([composed(*words, budgets[1], "seed=1", f"retry={retry}")])

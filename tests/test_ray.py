@@ -102,6 +102,8 @@ def test_a_job_that_dies_is_retried_and_one_that_fails_is_not(run_py, tmp_path, 
     assert result.returncode == 1
     assert "2 of 3 jobs done" in result.stdout
     assert "RuntimeError: a rule of mine is broken" in result.stderr
+    said = result.stdout + result.stderr
+    assert "retries remaining" not in said and "BlockingIOError" not in said
     assert [len(list((f / "attempts").iterdir())) for f in folders(tmp_path)] == [1, 2, 1]
 
 

@@ -31,7 +31,7 @@ def workdir(tmp_path_factory):
     """Return the folder in which `python src/run.py` has made a short run."""
     workdir = tmp_path_factory.mktemp("run")
     process = start(workdir, *SHORT)
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == 0, output
     return workdir
 
@@ -70,7 +70,7 @@ def test_a_run_leaves_the_files_that_the_readme_lists(workdir):
     began = datetime.fromisoformat(environment["started"])
     assert timedelta(0) <= datetime.now(UTC) - began < timedelta(minutes=30)
     again = running.start_forked(workdir, *SHORT)
-    output, _ = again.communicate(timeout=60)
+    output, _ = again.communicate()
     assert again.returncode == 0 and "is already done" in output
     assert len(list((folder / "attempts").iterdir())) == 1
 
@@ -123,8 +123,8 @@ def test_closing_the_terminal_stops_a_run(tmp_path, words, jobs):
     wait_for(lambda: busy(tmp_path) == jobs)
     family = psutil.Process(process.pid).children(recursive=True)
     os.close(master)
-    assert process.wait(30) == 75
-    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert process.wait(900) == 75
+    assert psutil.wait_procs(family, timeout=60)[1] == []
     for path in (tmp_path / "runs").glob(logs):
         store = RunStore(path.parent)
         newest, _ = newest_checkpoint(store, "optimizer.safetensors")
@@ -171,7 +171,7 @@ def test_ctrl_c_while_no_run_is_going_on_is_one_line(module, words, tmp_path, mo
     process = subprocess.Popen([*program, *words], cwd=tmp_path, **pipes, text=True)
     wait_for((tmp_path / "reached").exists)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=900)
     lines = [line for line in errors.splitlines() if not line.startswith("warning: ")]
     assert (process.returncode, lines) == (130, ["stopped; the same command continues"])
 
@@ -212,9 +212,6 @@ BAD = [  # test_config.py has the others
     (["-m", "seed=0,1", "arm=glob(xyz*)"], "arm=glob(xyz*): has no value"),
     (["-m", "seed=range(5,5)", "arm=pods"], "seed=range(5,5): has no value"),
     (["-m", "seed=interval(0,3)"], "seed=interval(0,3): must list its values: seed=1,2"),
-    *((["dry_run=true", word], f"{word}: is not used here; runs_dir=FOLDER says where runs go")
-      for word in ("hydra.job.chdir=true", "++hydra.run.dir=x", "hydra.output_subdir=x",
-                   "hydra/job_logging=default")),
 ]  # fmt: skip
 
 
@@ -281,8 +278,8 @@ def test_missing_weights_are_reported_with_the_remedy(run_py, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_the_default_task_is_learned(run_py, tmp_path):
-    """Train by steps, not seconds, so that a slow machine changes nothing; 30 s on one core."""
-    result = run_py("budget.train_seconds=null", "budget.max_steps=600", "evaluation.repeats=1",
+    """Train by steps, not seconds, so that a slow machine changes nothing; 35 s on one core."""
+    result = run_py("budget.train_seconds=null", "budget.max_steps=400", "evaluation.repeats=1",
                     "checkpoint.every_steps=null", "tracking=none")  # fmt: skip
     assert result.returncode == 0, result.stderr
     accuracies = [

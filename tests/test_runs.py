@@ -153,6 +153,22 @@ def test_a_checkpoint_without_a_file_is_valid_but_not_resumed_from(tmp_path):
     assert newest_checkpoint(run, "a") == (run.checkpoint(1), {})
 
 
+def test_a_full_disk_gives_the_place_of_what_is_removed_to_the_manifest(tmp_path, monkeypatch):
+    run = store(tmp_path)
+    commit(run, 1, 2)
+    folder = run.checkpoint(2)
+    write_bytes = Path.write_bytes
+
+    def write_if_there_is_room(path, content):
+        if (folder / "a").exists():
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return write_bytes(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write_if_there_is_room)
+    checkpoint.remove_part(folder, "a")
+    assert checkpoint.damage(folder) is None and not (folder / "a").exists()
+
+
 @pytest.fixture
 def disk(monkeypatch):
     """The operations on the disk in order; a move lists what a power cut could still lose of it.

@@ -462,6 +462,7 @@ def test_further_signals_do_not_cut_a_commit(tmp_path, monkeypatch, leaves_nothi
     ({"state": "failed", "exit_code": 1, "error": "ValueError"}, {0: -9, 1: 1}, 1, "ValueError"),
     ({"state": "preempted", "exit_code": 75}, {0: 75, 1: 75}, 75, None),
     ({"state": "preempted", "exit_code": 75}, {0: 75, 1: 1}, 1, "process 1 failed before it could"),
+    ({"state": "preempted", "exit_code": 75, "error": "disk full"}, {0: 75, 1: 1}, 75, "disk full"),
     ({"state": "pending"}, {0: -15, 2: 1}, 1, "process 2 failed before it could join"),
     ({"state": "running"}, {0: -9, 1: 1}, 75, "a process of the run died"),
 ])  # fmt: skip
@@ -475,6 +476,14 @@ def test_the_end_of_a_run_is_what_rank_0_recorded_or_what_is_known_of_the_others
     assert bool(store.status().get("error")) == (error is not None)
     several.forget_end(store)
     assert store.status()["error"] is None and store.status()["exit_code"] is None
+
+
+def test_a_run_that_starts_again_forgets_how_it_ended(tmp_path, monkeypatch):
+    store = freeze(composed(f"runs_dir={tmp_path}"))
+    store.set_status(state="preempted", exit_code=1, error="disk full")
+    monkeypatch.setattr(several, "_launch", lambda *_: {})  # which a signal ends before any step
+    assert several.start(store, tmp_path) == 75
+    assert store.status()["error"] is None
 
 
 class Others(ProcessGroup):

@@ -103,6 +103,7 @@ def test_a_stopped_sweep_leaves_no_process_says_what_is_left_and_resumes(run_py,
     wait_for(lambda: busy(tmp_path) == 2)
     statuses = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob("status.json")]
     pids = [status["pid"] for status in statuses if "pid" in status]
+    os.kill(pids[0], signal.SIGSTOP)  # a suspended job goes on, to stop
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate()
     assert process.returncode == 75, output
@@ -205,7 +206,7 @@ def test_a_dry_run_lists_jobs_and_what_is_missing(run_py, tmp_path, monkeypatch)
     assert "pending" in pending and "≥" in pending
     assert total.startswith("1 of 2 jobs to run, 2 at a time: ") and total.endswith("B free)")
     assert model.startswith("model: tiny, ") and "132,608 parameters" in model
-    places = "at step 0, every 2 steps and at the end of a run"
+    places = "at step 0, every 2 steps, every 3 s of training and at the end of a run"
     answers = "each of 32 answers (16 questions × 2)"
     assert evaluations.startswith(f"evaluations: {places}, {answers}; not in the time above: ")
     assert memory.startswith("memory: at most 495.8") and " MB in each process (" in memory
@@ -265,6 +266,11 @@ def test_a_dry_run_counts_distinct_jobs_and_creates_no_folder(run_py, tmp_path, 
 
 def test_a_dry_run_without_data_counts_distinct_jobs_too():
     words = ("task=gsm8k", "task.path=nowhere", "model=qwen2_5_3b", "hardware=l40s", "dry_run=true")
-    pairs = (("arm=grpo", "nm=n64_m16"), ("arm=grpo", "nm=n16_m16"), ("arm=pods", "nm=n64_m16"))
+    pairs = (
+        ("arm=grpo", "nm=n64_m16"),
+        ("arm=grpo", "nm=n16_m16"),
+        ("arm=pods", "nm=n64_m16"),
+        ("arm=pods", "nm=n16_m16"),
+    )  # with n = m it is grpo's run
     configs = [composed(*words, *pair) for pair in pairs]
-    assert "2 of 2 jobs to run, 1 repeated, " in "\n".join(dry_run.show(configs))
+    assert "2 of 2 jobs to run, 2 repeated, " in "\n".join(dry_run.show(configs))

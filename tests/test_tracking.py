@@ -406,7 +406,7 @@ def test_without_a_key_or_a_server_run_and_sync_say_so_and_end(tmp_path, monkeyp
     del os.environ["WANDB_MODE"]
     told, error = synced(store)
     assert told == [] and "the tracker failed (CommError: " in error and "\n" not in error
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 40
 
 
 @pytest.mark.slow
@@ -419,7 +419,7 @@ def test_a_network_that_dies_does_not_keep_a_run_from_ending(tmp_path, server, c
     began = time.monotonic()
     tracker.finish()
     assert "the tracker is off for this run (TimeoutError" in capsys.readouterr().out
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 40
 
 
 def test_rows_wait_for_a_checkpoint_or_a_minute(tmp_path, monkeypatch, capsys):
@@ -479,23 +479,24 @@ end_process(0)
 """
 
 
+@pytest.mark.slow
 def test_a_service_that_hangs_neither_stops_nor_slows_a_run(tmp_path):
     """Stopped, as by a disk that hangs; a service that is killed is a failure like any other."""
     store = start(tmp_path, "tracking=offline")
     train(store, 1, 4)
-    timeouts = {"WANDB_INIT_TIMEOUT": "9", "WANDB_FINISH_TIMEOUT": "1"}
+    timeouts = {"WANDB_INIT_TIMEOUT": "19", "WANDB_FINISH_TIMEOUT": "1"}
     output = tmp_path / "output.txt"  # a pipe would be open as long as the service is there
     started = time.monotonic()
     try:
         with output.open("w") as file:
             command = [sys.executable, "-u", "-c", HANGING, store.folder]
             environment = {**os.environ, **timeouts}
-            code = subprocess.call(command, stdout=file, env=environment, timeout=90)
+            code = subprocess.call(command, stdout=file, env=environment, timeout=300)
     finally:
         service, *printed = output.read_text().splitlines()
         os.kill(int(service), signal.SIGKILL)
-    assert code == 0 and time.monotonic() - started < 45  # 10 s, and the imports
-    assert "the tracker is off for this run (it has not answered for 10 s)" in printed[0]
+    assert code == 0 and time.monotonic() - started < 120  # 20 s, and the imports
+    assert "the tracker is off for this run (it has not answered for 20 s)" in printed[0]
     assert printed[1:] == ["the run goes on"]
 
 

@@ -311,13 +311,13 @@ def test_another_trl_or_none_is_refused_in_one_line(monkeypatch):
 
 
 def start(folder):
-    command = [sys.executable, "-W", "ignore", EXAMPLE, "--n=8", "--keep=4", "--steps=24",
+    command = [sys.executable, "-W", "ignore", EXAMPLE, "--n=8", "--keep=4", "--steps=20",
                f"--output={folder}"]  # fmt: skip
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def finished(process):
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=900)
     assert process.returncode == 0, errors
 
 
@@ -326,12 +326,12 @@ def test_a_run_that_is_killed_and_resumed_ends_in_the_same_weights(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finished(start(whole))
     process = start(killed)
-    wait_for((killed / "checkpoint-10" / "trainer_state.json").is_file, 60)
+    wait_for((killed / "checkpoint-10" / "trainer_state.json").is_file)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert not (killed / "checkpoint-24").exists()
+    assert not (killed / "checkpoint-20").exists()
     finished(start(killed))
-    files = (folder / "checkpoint-24" / "model.safetensors" for folder in (whole, killed))
+    files = (folder / "checkpoint-20" / "model.safetensors" for folder in (whole, killed))
     expected, actual = map(load_file, files)
     assert all(torch.equal(actual[name], expected[name]) for name in expected)
 

@@ -23,7 +23,7 @@ with watchdog(stop, limit, lambda: beats.append(1), report):
     while action in ("work", "hang") and len(beats) < 12:  # polls; the limit is four
         stop.check()
         time.sleep(0.005)
-    for pause in range(8 if action == "pauses" else 0):  # none is over the limit
+    for pause in range(4 if action == "pauses" else 0):  # none is over the limit
         time.sleep(0.6 * limit)
         stop.check()
     stop.loading = action.startswith("loads")  # which may take four times as long
@@ -46,7 +46,7 @@ def watched(action: str, limit: float = 0.5) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(("action", "silent"), [("hang", 0.5), ("loads too long", 2)])
 def test_a_process_that_hangs_ends_with_all_stacks_and_a_report(action, silent):
-    output, errors = (process := watched(action)).communicate(timeout=60)
+    output, errors = (process := watched(action)).communicate(timeout=900)
     assert process.returncode == 75
     assert output == f"reported: no heartbeat for {silent} s: ended by the watchdog\n"
     assert "in an_engine_that_hangs" in errors and "Thread" in errors
@@ -55,7 +55,7 @@ def test_a_process_that_hangs_ends_with_all_stacks_and_a_report(action, silent):
 @pytest.mark.parametrize("action", ["work", "pauses", "loads"])
 def test_a_process_that_makes_progress_is_left_alone(action):
     """It runs for longer than it may be silent."""
-    output, errors = (process := watched(action, 1.0)).communicate(timeout=60)
+    output, errors = (process := watched(action, 1.0)).communicate(timeout=900)
     assert (process.returncode, output, errors) == (0, "ended\n", "")
 
 
@@ -66,5 +66,5 @@ def test_a_suspended_process_does_not_count_as_one_that_hangs():
     time.sleep(2.2)
     os.kill(process.pid, signal.SIGCONT)
     time.sleep(0.5)  # so that it polls first; four polls would end it
-    output, errors = process.communicate("\n", timeout=60)
+    output, errors = process.communicate("\n", timeout=900)
     assert (process.returncode, output, errors) == (0, "ended\n", "")

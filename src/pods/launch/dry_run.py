@@ -115,7 +115,7 @@ def _distinct(configs: Sequence[Config]) -> list[Config]:
         try:
             run = str(run_folder(config, identity(config)))
         except OSError:  # data or weights are missing
-            run = repr(asdict(replace(config, arm=None)))
+            run = repr(asdict(replace(config, arm=None, label_settings=[])))
         by_run.setdefault(run, config)
     return list(by_run.values())
 

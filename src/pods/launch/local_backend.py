@@ -56,7 +56,7 @@ def _run_jobs(jobs: Sequence[Job], pool: DevicePool) -> bool:
             queue.run(stop)
         finally:  # if this process fails, it leaves no job behind
             for job in queue.running:
-                job.process.terminate()
+                job.stop()
             for job in queue.running:
                 job.process.wait()
         return stop.requested
@@ -82,7 +82,7 @@ class _Queue:
             elif not self.stopping:
                 self.stopping = True
                 for job in self.running:
-                    job.process.terminate()
+                    job.stop()
 
             self.collect_ended()
             if time.monotonic() - self.refreshed >= REFRESH_SECONDS:

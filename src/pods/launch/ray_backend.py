@@ -15,7 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reads this once; send no usage report
+# Ray reads them once: send no usage report, print no trace when a task is retried
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_enable_output_error_log_if_still_retry", "0")
 
 import ray
 from ray.exceptions import RayError

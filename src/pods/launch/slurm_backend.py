@@ -237,7 +237,7 @@ class SlurmJob:
     def checkpoint(self) -> DelayedSubmission:
         """Stop the run at a checkpoint, at submitit's signal; return what resumes it."""
         if self.running is not None and self.running.process.poll() is None:
-            self.running.process.terminate()
+            self.running.stop()
             with suppress(ChildProcessError):  # the signal may have interrupted `wait` itself
                 os.waitid(os.P_PID, self.running.process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(replace(self, running=None, terminated=False))
@@ -245,4 +245,4 @@ class SlurmJob:
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         self.terminated = True
         if self.running is not None:
-            self.running.process.terminate()
+            self.running.stop()

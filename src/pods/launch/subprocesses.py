@@ -42,6 +42,12 @@ class JobProcess:
     kill_reason: str | None = None  # why this process killed the job, if it did
     records: bool = True  # its end is that of the run: false of other ranks than 0
 
+    def stop(self) -> None:
+        """Ask the process to stop; one that is suspended goes on, to hear it."""
+        self.process.terminate()
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(self.process.pid, signal.SIGCONT)
+
 
 def start_job(job: Job, devices: tuple[str, ...] = (), forked: bool = False) -> JobProcess:
     """Start a process that executes a job: a new Python, or a fork of one that has the libraries.
@@ -133,7 +139,7 @@ def wait_for_end(running: JobProcess) -> int:
             time.sleep(REFRESH_SECONDS)
             check_heartbeat(running)
     except BaseException:
-        running.process.terminate()
+        running.stop()
         raise
     finally:  # once it has ended
         print(finish(running), flush=True)

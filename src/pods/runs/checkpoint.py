@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pods.runs.files import fsync, remove, sha256, write_json
 from pods.runs.records import ManifestFile, read_json
-from pods.system.errors import errno_of
+from pods.system.errors import DISK_FULL, errno_of
 
 MANIFEST = "MANIFEST.json"
 READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)  # of a damaged file
@@ -87,14 +87,24 @@ def manifest_files(folder: Path) -> dict[str, ManifestFile]:
 
 
 def remove_part(folder: Path, name: str) -> None:
-    """Remove a file or folder of a checkpoint; the rest is valid at any moment."""
+    """Remove a file or folder of a checkpoint.
+
+    The rest is valid at any moment, unless the disk is full: then the part goes first, since its
+    space is all that the new manifest can get.
+    """
     files = manifest_files(folder)
     kept = {}
     for path, entry in files.items():
         if path != name and not path.startswith(f"{name}/"):
             kept[path] = entry
     if kept != files:
-        write_json(folder / MANIFEST, kept)
+        try:
+            write_json(folder / MANIFEST, kept)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            remove(folder / name)
+            write_json(folder / MANIFEST, kept)
     if (folder / name).exists():
         remove(folder / name)
 

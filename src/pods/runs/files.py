@@ -41,7 +41,7 @@ def _cached_sha256(path: Path, size: int, changed: int) -> str:
 
 def read_or_empty(path: Path) -> bytes:
     """Return a file's bytes, as `read`; none if there is no file."""
-    if not path.exists():
+    if not path.is_file():
         return b""
     return read(path)
 
@@ -150,7 +150,7 @@ def replace(path: Path, content: str | bytes, durable: bool = False) -> None:
             fsync(path.parent)
     except BaseException as error:
         temporary.unlink(missing_ok=True)  # so that it does not keep a full disk full
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError):  # which names the temporary file, or none
             error.filename = str(path)
         raise
 

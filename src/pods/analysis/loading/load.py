@@ -20,6 +20,7 @@ from pods.analysis.loading.series_names import place, series_names, varied
 from pods.analysis.loading.study import KEY, Study
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import clocks
+from pods.runs.identity import SOURCES
 from pods.runs.store import RunStore, run_folders
 from pods.system.text import short
 
@@ -133,7 +134,10 @@ def _why_set_aside(run: Run) -> str:
     label = _label(run.config.series_label(), run)
     remove = f"`pods clean {shlex.quote(str(run.store.folder))} --yes` removes it"
     if run.state == "failed":
-        return f"{label} failed: its command with retry=failed runs it again, {remove}"
+        unless = ""
+        if any(name in run.identity for name in SOURCES.values()):
+            unless = " unless its function has changed since"
+        return f"{label} failed: its command with retry=failed runs it again{unless}, {remove}"
     return f"{label} never began: its command runs it, {remove}"
 
 

@@ -272,7 +272,7 @@ def _notes(study: Study, card: PriceCard) -> list[str]:
     prompts = sorted(set(study.runs.prompts))
     if card.prompts_per_step is not None and prompts != [card.prompts_per_step]:
         notes.append(
-            f"The prices are those of {card.prompts_per_step} prompts a step, and these runs have "
-            f"{' or '.join(map(str, prompts))}."
+            f"The prices are those of prompts_per_step={card.prompts_per_step}, and these runs "
+            f"have {' or '.join(map(str, prompts))}."
         )
     return notes

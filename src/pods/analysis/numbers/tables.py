@@ -9,7 +9,7 @@ import pandas as pd
 
 from pods.analysis.loading.series_names import SEPARATOR
 from pods.analysis.loading.study import Study, by_key, passes
-from pods.analysis.numbers.curves import curves, phase_columns
+from pods.analysis.numbers.curves import curves, phase_columns, time_grid
 from pods.analysis.numbers.outcomes import (
     OUTCOMES,
     RunCurve,
@@ -99,9 +99,12 @@ def _outcomes(study: Study, complete: Sequence[RunCurve]) -> pd.DataFrame:
 def at_the_end(study: Study) -> pd.DataFrame:
     """Return the evaluation of each run that is nearest to the end of the window, by run."""
     rows = study.evaluations.sort_values(study.x, kind="stable")
-    if math.isinf(study.until):
+    end = study.until
+    if study.prices is not None:  # runs of equal budgets end at different costs
+        end = float(time_grid(study)[-1])
+    if math.isinf(end):
         return rows.groupby("run").last()
-    nearest = (rows[study.x] - study.until).abs().groupby(rows.run).idxmin()
+    nearest = (rows[study.x] - end).abs().groupby(rows.run).idxmin()
     return rows.loc[nearest].set_index("run")
 
 
