@@ -228,6 +228,7 @@ def test_points_of_the_default_do_not_depend_on_the_budget():
 
     assert points() == points("budget.train_seconds=600") == (None, 3.0)
     assert points("budget.max_steps=7") == (None, 3.0)
+    assert points("checkpoint.every_steps=7") == (7, None)
     by_steps = partial(points, "budget.train_seconds=null")
     assert by_steps("budget.max_steps=7") == by_steps("budget.max_steps=700") == (100, None)
     hub = ("model=hub", "model.hub=some/body", "task=gsm8k", "dry_run=true")

@@ -81,7 +81,7 @@ def test_a_job_waits_for_a_held_run_and_fails_if_it_stays_held(tmp_path, monkeyp
     from pods.launch.slurm_backend import SlurmJob
 
     store = freeze(composed(f"runs_dir={tmp_path}"))
-    store.set_status(state="done")
+    store.set_status(state="done", train_seconds=30.0)
     with store.lock():
         monkeypatch.setattr(subprocesses, "STALE_LOCK_SECONDS", 0.1)
         with pytest.raises(BlockingIOError, match="another process runs this"):

@@ -27,8 +27,8 @@ def _steps_without_time(seconds: object) -> int | None:
     return STEPS if seconds is None else None
 
 
-def _with_time(seconds: object, every_train_seconds: float) -> float | None:
-    return None if seconds is None else every_train_seconds
+def _by_time(seconds: object, every_steps: int | None, value: float) -> float | None:
+    return None if every_steps or seconds is None else value
 
 
 def _importance_at(lag: object) -> str:
@@ -45,7 +45,7 @@ def _home(path: object) -> str:
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
     "steps_without_time": _steps_without_time,
-    "with_time": _with_time,
+    "by_time": _by_time,
     "importance_at": _importance_at,
     "last": _last,
     "home": _home,
