@@ -37,6 +37,11 @@ class Pilot:
     posteriors: Floats  # (P, 2) alpha and beta of each prompt's success rate
     groups: int  # groups of a step
 
+    def success(self) -> float:
+        """Return the mean success rate of the prompts."""
+        rates = self.posteriors[:, 0] / self.posteriors.sum(axis=1)
+        return float(rates.mean())
+
 
 @dataclass(frozen=True)
 class Price:
@@ -225,32 +230,28 @@ def advise(menu: Sequence[Pair], pilot: Pilot, seed: int) -> Advice:
     gain = expected * seconds[0] / seconds
 
     rng = np.random.default_rng(seed)
-    drawn_costs = []
-    drawn_progress = []
-    drawn_gain = []
+    drawn: dict[str, list[Floats]] = {"seconds": [], "progress": [], "gain": []}
     for _ in range(BOOTSTRAP):
         cost = costs([rng.choice(values, len(values)) for values in steps])
         gained = progress(rng.choice(pilot.posteriors, len(pilot.posteriors)))
-        drawn_costs.append(cost)
-        drawn_progress.append(gained)
-        drawn_gain.append(gained * cost[0] / cost)
+        drawn["seconds"].append(cost)
+        drawn["progress"].append(gained)
+        drawn["gain"].append(gained * cost[0] / cost)
 
     table = pd.DataFrame(menu, columns=["n", "m"])
     table["time"] = [_basis(pair, measured) for pair in menu]
-    _add(table, "seconds", seconds, drawn_costs)
-    _add(table, "progress", expected, drawn_progress)
-    _add(table, "gain", gain, drawn_gain)
+    _add(table, "seconds", seconds, drawn["seconds"])
+    _add(table, "progress", expected, drawn["progress"])
+    _add(table, "gain", gain, drawn["gain"])
 
     price = price_here(pilot.seconds, menu[0])
     pairs = zip(menu, expected, strict=True)
     ranges = [pays(pair, menu[0], gained, price.fixed) for pair, gained in pairs]
     table["pays_from"], table["pays_to"] = zip(*ranges, strict=True)
-
-    rates = pilot.posteriors[:, 0] / pilot.posteriors.sum(axis=1)
     return Advice(
         rows=_records(table),
         price=price,
-        success=float(rates.mean()),
+        success=pilot.success(),
         best=int(np.nanargmax(gain)),
     )
 
