@@ -17,12 +17,13 @@ from pods.cli.main import main
 from pods.config.parse import ConfigError
 from pods.launch import dry_run, job, sweep
 from pods.launch.backend import Backend, has_work_left, prepare
+from pods.runs import evaluations
 from pods.runs.files import append
 from pods.runs.freeze import check_budgets, freeze
 from pods.runs.history import evaluation_points
 from pods.runs.status import format_statuses, status_row
 from pods.runs.store import run_folders
-from pods.system.errors import DONE
+from pods.system.errors import DONE, FAILED
 
 TICK = 1 / 64  # exact in binary, so that sums of it are
 SMALL = ("budget.train_seconds=null", "checkpoint.every_steps=3",
@@ -151,6 +152,27 @@ def test_a_run_that_was_killed_with_a_larger_budget_follows_the_newest_command(a
     assert (store.status()["state"], store.status()["step"]) == ("done", 4)
     executing([job_of(again("budget.max_steps=5"))])
     assert store.status()["step"] == 5 and store.metrics_path.read_bytes().startswith(log)
+
+
+def test_an_evaluation_that_fails_while_a_run_is_trained_on_is_made_by_the_same_command(
+    again, tmp_path, monkeypatch
+):
+    whole = run(tmp_path / "whole", "budget.max_steps=9")
+    larger = again("budget.max_steps=9", "retry=failed")
+    finish, failures = evaluations.Unfinished.finish, iter([KeyError("injected")])
+
+    def failing(unfinished):
+        for failure in failures:
+            raise failure
+        finish(unfinished)
+
+    monkeypatch.setattr(evaluations.Unfinished, "finish", failing)
+    store = prepare(larger)
+    assert job.execute(store.folder) == FAILED
+    assert (store.status()["state"], store.status()["step"]) == ("failed", 6)
+    executing([job_of(larger)])
+    found, expected = science_of(store.folder), science_of(whole.folder)
+    assert found[0] == expected[0] and found[1].items() >= expected[1].items()
 
 
 def job_of(config):

@@ -206,7 +206,7 @@ def test_a_dry_run_lists_jobs_and_what_is_missing(run_py, tmp_path, monkeypatch)
     assert "pending" in pending and "≥" in pending
     assert total.startswith("1 of 2 jobs to run, 2 at a time: ") and total.endswith("B free)")
     assert model.startswith("model: tiny, ") and "132,608 parameters" in model
-    places = "at step 0, every 2 steps, every 3 s of training and at the end of a run"
+    places = "at step 0, every 2 steps and at the end of a run"
     answers = "each of 32 answers (16 questions × 2)"
     assert evaluations.startswith(f"evaluations: {places}, {answers}; not in the time above: ")
     assert memory.startswith("memory: at most 495.8") and " MB in each process (" in memory
