@@ -342,6 +342,19 @@ def test_two_runs_have_an_interval_and_nothing_settled():
         assert line.endswith("; with 2 pairs nothing can be settled).")
 
 
+def test_a_window_that_ends_early_is_named_unless_it_was_chosen():
+    short = [[(0, 0.2), (8, 0.5), (10, 0.6)]] * 3
+    long = [[(0, 0.2), (8, 0.5), (12, 0.6)]] * 3
+    found = study({PODS: short, GRPO: long})
+    unequal = [line for line in caveats(compare(found, draws=10)) if "unequal" in line]
+    assert unequal == [f"Runs end at unequal times: the first at 10 s, where the window ends, the "
+                       f"last ({GRPO}) at 12 s."]  # fmt: skip
+    chosen = replace(found, until=9.0)
+    assert not any("unequal" in line for line in caveats(compare(chosen, draws=10)))
+    nearly = study({PODS: short, GRPO: [[(0, 0.2), (11, 0.6)]] * 3})  # 10 of 11 s are seen
+    assert not any("unequal" in line for line in caveats(compare(nearly, draws=10)))
+
+
 @pytest.mark.parametrize("seeded", [True, False])
 def test_differences_without_spread_are_not_tested(seeded):
     arms = {PODS: ramps(0.8, 0.8, 0.8), GRPO: ramps(0.55, 0.55, 0.55)}

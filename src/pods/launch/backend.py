@@ -59,8 +59,8 @@ def has_work_left(store: RunStore, config: Config) -> bool:
 def forget_end(store: RunStore) -> None:
     """Forget how the last attempt ended, so that the next one's end is not taken for it."""
     status = store.status()
-    has_ended = status.get("error") is not None or status.get("exit_code") is not None
-    if has_ended and not store.is_held():
+    is_recorded = status.get("error") is not None or status.get("exit_code") is not None
+    if is_recorded and not store.is_held():
         store.set_status(error=None, exit_code=None)
 
 

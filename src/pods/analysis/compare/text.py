@@ -4,6 +4,7 @@
 arms are equal.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -141,7 +142,7 @@ def caveats(comparison: Comparison) -> Iterator[str]:
     tests = comparison.contrasts
     span = comparison.window
 
-    if study.prices is None:
+    if study.prices is None and math.isinf(study.until):
         yield from _end_of_records(comparison)
     yield from span_lines(study, list(comparison.arms.series))
     if study.seeded and (tests[tests.low.notna()].design == "unpaired").any():

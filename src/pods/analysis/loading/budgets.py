@@ -48,7 +48,7 @@ def _cut(study: Study, end: float) -> Study:
     place = f"{end:g} {_unit(study)}"
     note = f"budgets differ: curves are cut at {place}, where the first run ends"
     note += "; --until END shows more, without the runs that end before END"
-    return replace(study, until=min(study.until, end), note=note)
+    return replace(study, until=min(study.until, end), note=f"{study.note} {note}".strip())
 
 
 def _without(study: Study, early: set[str], until: float) -> Study:
@@ -63,7 +63,7 @@ def _without(study: Study, early: set[str], until: float) -> Study:
         runs=study.runs[~study.runs.run.isin(early)],
         evaluations=study.evaluations[~study.evaluations.run.isin(early)],
         steps=study.steps[~study.steps.run.isin(early)],
-        note=note,
+        note=f"{study.note} {note}".strip(),
     )
 
 
