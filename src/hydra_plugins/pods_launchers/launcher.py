@@ -108,6 +108,14 @@ ConfigStore.instance().store(group="hydra/sweeper", name="pods", node=SweeperCon
 class Sweeper(BasicSweeper):
     """Hydra's sweeper, without composing each job twice: the launcher checks them all."""
 
+    def sweep(self, arguments: list[str]) -> Any:
+        """Execute the jobs; a sweep that is refused before it has any leaves no folder."""
+        try:
+            return super().sweep(arguments)
+        except HydraException:
+            self.launcher.remove_overrides()
+            raise
+
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Leave it to the launcher, which composes every job before the first one starts."""
 
@@ -148,7 +156,7 @@ class SweepLauncher(Launcher):
         try:
             accuracies = self._execute(job_overrides)
         except (ValueError, HydraException):  # nothing has begun
-            self._remove_overrides()
+            self.remove_overrides()
             raise
         return [
             JobReturn(overrides=overrides, _return_value=accuracy, status=JobStatus.COMPLETED)
@@ -163,7 +171,7 @@ class SweepLauncher(Launcher):
 
         if any(config.dry_run for config in configs):
             print("\n".join(dry_run.show(configs)))
-            self._remove_overrides()
+            self.remove_overrides()
             return [0.0] * len(configs)
 
         sweep.run(configs, _backend(configs, self.settings))
@@ -206,7 +214,7 @@ class SweepLauncher(Launcher):
         key, _, value = str(empty[-1]).partition("=")
         return ConfigError(key, value, "has no value")
 
-    def _remove_overrides(self) -> None:
+    def remove_overrides(self) -> None:
         """Remove what Hydra wrote before: multirun.yaml, and the folders that it created."""
         (Path(self.config.hydra.sweep.dir) / OVERRIDES).unlink(missing_ok=True)
         with suppress(OSError):  # not empty
