@@ -1,0 +1,70 @@
+"""Predict, before the runs, which arm is ahead at which price of a rollout that is trained on.
+
+    python -m experiments.prices.predict     reads the pilot of `pods advise` in runs/advice
+
+Writes predictions.csv: by the law of n and m at the success rates of the pilot, the progress of a
+step of an arm over that of its baseline, what it costs at each price r of a trained rollout over a
+generated one (nothing is fixed), the ratio of both, and the sign that follows for the lead in the
+mean accuracy. A random m of n makes the progress of GRPO m→m, at the cost of n rollouts.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from pods.runs.store import RunStore, run_folders
+from pods_lab.advise.advice import read_pilot
+from pods_lab.advise.progress import MEASURED, expected_progress
+
+HERE = Path(__file__).parent
+PRICES = (0.7, 2.1, 4.0)
+EVEN = 0.05  # a gain that differs less from 1 has no sign
+CONTRASTS = [
+    ("grpo 8→8", "grpo 16→16"),
+    ("pods 16→8", "grpo 16→16"),
+    ("pods 16→8", "grpo 8→8"),
+    ("pods 64→16", "grpo 16→16"),
+    ("pods 64→16", "random 64→16"),
+    ("pods 64→16", "grpo_ga 64→64"),
+]
+
+
+def sizes(arm: str) -> tuple[int, int]:
+    """Return n and m of an arm."""
+    n, m = arm.split()[1].split("→")
+    return int(n), int(m)
+
+
+def predictions(folder: Path) -> pd.DataFrame:
+    """Return a row per contrast and price, from the pilot in this study."""
+    pilot = read_pilot([RunStore(run) for run in run_folders(folder)])
+    rows = []
+    for arm, over in CONTRASTS:
+        learned = []
+        for name in (arm, over):
+            n, m = sizes(name)
+            learned.append((m, m) if name.startswith("random") else (n, m))
+        progress = expected_progress(learned, pilot.posteriors, MEASURED, pilot.groups)
+        for price in PRICES:
+            (n, m), (over_n, over_m) = sizes(arm), sizes(over)
+            cost = (n + price * m) / (over_n + price * over_m)
+            gain = progress[0] / progress[1] / cost
+            sign = "even" if abs(gain - 1) < EVEN else "ahead" if gain > 1 else "behind"
+            rows.append(
+                {
+                    "arm": arm,
+                    "over": over,
+                    "r": price,
+                    "progress": progress[0] / progress[1],
+                    "cost": cost,
+                    "gain": gain,
+                    "expected": sign,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":
+    table = predictions(Path("runs/advice"))
+    table.to_csv(HERE / "predictions.csv", index=False, float_format="%.4g")
+    print(table.round(3).to_string(index=False))
