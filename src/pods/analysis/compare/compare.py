@@ -180,7 +180,8 @@ def _speedup_table(
     """Time both sides of each contrast to the targets, and to the peak of its baseline."""
     for target in targets or ():
         if not 0 < target <= 1:
-            raise ValueError(f"target={target:g}: must be an accuracy above 0 and at most 1: 50 % is 0.5")
+            allowed = "must be an accuracy above 0 and at most 1: 50 % is 0.5"
+            raise ValueError(f"target={target:g}: {allowed}")
     levels = default_targets(curves.values(), span) if targets is None else sorted(set(targets))
 
     rows = []
