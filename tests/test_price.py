@@ -278,6 +278,15 @@ def test_an_arm_pays_where_its_progress_is_worth_its_cost():
     assert [float(number) for number in said.groups()] == pytest.approx([2, *ends], rel=0.02)
 
 
+def test_a_lead_is_not_guessed_where_an_arm_was_not_evaluated():
+    """As by the comparison at prices: 40 steps of grpo pay for 12 of pods at r = 0.25."""
+    study = learning_study([0.02, 0.021], [0.01, 0.01])
+    rows = study.evaluations
+    late = study.evaluations[(rows.series != "pods 8→2") | rows.step.isin([0, STEPS])]
+    with pytest.raises(ValueError, match="pods 8→2 seed 0 has no evaluation after step 0 until"):
+        lead_table(replace(study, evaluations=late), [])
+
+
 def test_a_fixed_share_is_one_of_the_baselines_step():
     table, _ = lead_table(learning_study([0.02, 0.021], [0.01, 0.01]), [])
     rows = table[table.by == "fixed_share"]

@@ -16,7 +16,8 @@ from pods.analysis.loading.arm_names import default_baseline
 from pods.analysis.loading.prices import PriceCard, at_prices
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.contrasts import choose_arms, choose_pairs, contrast_of
-from pods.analysis.numbers.outcomes import values_of, window
+from pods.analysis.numbers.outcomes import values_of
+from pods.analysis.numbers.span import window_of
 
 RATIOS = np.geomspace(0.25, 16, 25)
 """Prices of a trained rollout over a generated one, without a fixed cost. Hosted services ask for
@@ -25,8 +26,6 @@ SHARES = np.linspace(0, 0.95, 20)
 """Fixed shares of what a step of the baseline costs, at the ratio `MIDDLE`."""
 MIDDLE = 2.0
 OUTCOME = "mean_accuracy"
-FACTS = ["by", "card", "ratio", "fixed_share"]
-"""The columns that say which prices a row is for."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ def place_of(priced: Study, card: PriceCard, baseline: str) -> dict[str, float]:
 def leads(priced: Study, baseline: str, facts: dict[str, object]) -> list[dict[str, object]]:
     """Return the lead of each arm over the baseline at some prices, as rows of `lead_table`."""
     curves = choose_arms(priced, ())
-    span = window(itertools.chain.from_iterable(curves.values()), priced.until)
+    span = window_of(priced, list(itertools.chain.from_iterable(curves.values())))
     rows = []
     for arm, reference in choose_pairs(list(curves), False, baseline):
         contrast = contrast_of(curves[arm], curves[reference], priced.seeded)

@@ -1,6 +1,7 @@
 """`pods price STUDY`: what a step costs by n and m, from finished runs, and where an arm pays."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from pods.system.text import short
 
 if TYPE_CHECKING:
     from pods.analysis.loading.filter import StudyFilter
+    from pods.analysis.loading.study import Study
     from pods_lab.price.model import Pair
 
 
@@ -38,23 +40,27 @@ def run(options: argparse.Namespace) -> None:
     if options.published:
         print("\n".join(authors_costs(sizes, options.seconds).lines))
         return
-    if options.map:
-        _map(options)
-    elif options.card:
-        _card(options)
-    else:
-        _costs(options, sizes)
 
-
-def _costs(options: argparse.Namespace, sizes: "list[Pair]") -> None:
-    """Print the fits of a study, and write their tables."""
+    from pods.analysis.loading.filter import StudyFilter, apply_filter
     from pods.analysis.loading.load import load
-    from pods.analysis.writing import figures_folder
-    from pods_lab.price.costs import costs
 
     folder, runs = find_study(options.study, options.runs_dir)
     study = load(folder, runs, options.allow)
-    report = costs(study, sizes, options.seconds)
+    chosen = StudyFilter(arms=typed_arms(options.shown), baseline=options.baseline)
+    if options.map:
+        _map(folder, runs, apply_filter(study, chosen), chosen)
+    elif options.card:
+        _card(apply_filter(study, chosen), options.card)
+    else:
+        _costs(folder, study, sizes, options.seconds)
+
+
+def _costs(folder: Path, study: "Study", sizes: "list[Pair]", seconds: float | None) -> None:
+    """Print the fits of a study, and write their tables."""
+    from pods.analysis.writing import figures_folder
+    from pods_lab.price.costs import costs
+
+    report = costs(study, sizes, seconds)
     figures = figures_folder(folder)
     for name, table in report.tables.items():
         replace(figures / f"price.{name}.csv", table.to_csv(index=False, float_format="%.6g"))
@@ -62,34 +68,25 @@ def _costs(options: argparse.Namespace, sizes: "list[Pair]") -> None:
     print(f"tables: {figures}/price.*")
 
 
-def _card(options: argparse.Namespace) -> None:
+def _card(study: "Study", path: Path) -> None:
     """Write the prices of a study's steps into a file."""
-    from pods.analysis.loading.filter import apply_filter
-    from pods.analysis.loading.load import load
     from pods_lab.price.card import fitted_card, write_card
 
-    folder, runs = find_study(options.study, options.runs_dir)
-    study = apply_filter(load(folder, runs, options.allow), _chosen(options))
     card = fitted_card(study)
-    write_card(card, options.card)
+    write_card(card, path)
     print(f"{card.formula()}, by {card.fitted_to}")
-    print(f"card: {options.card} (for `pods compare STUDY --prices {options.card}`)")
+    print(f"card: {path} (for `pods compare STUDY --prices {path}`)")
 
 
-def _map(options: argparse.Namespace) -> None:
+def _map(folder: Path, runs: Sequence[Path], study: "Study", chosen: "StudyFilter") -> None:
     """Draw where each arm of a study pays, and say it in a sentence for each arm and card."""
     from pods.analysis.figures.style import METADATA, save, screen
-    from pods.analysis.loading.filter import apply_filter
-    from pods.analysis.loading.load import load
     from pods.analysis.loading.prices import known_cards
     from pods.analysis.writing import folder_for, provenance, write_csv, write_json
     from pods_lab.price.figure import draw
     from pods_lab.price.pays import lead_table
     from pods_lab.price.pays_text import card_sentences, sentences
 
-    folder, runs = find_study(options.study, options.runs_dir)
-    chosen = _chosen(options)
-    study = apply_filter(load(folder, runs, options.allow), chosen)
     table, left_out = lead_table(study, known_cards())
     lines = [*sentences(table), "", *card_sentences(table, study), *left_out]
 
@@ -100,10 +97,3 @@ def _map(options: argparse.Namespace) -> None:
         save(draw(study, table), [stem.with_suffix(suffix) for suffix in METADATA])
     print("\n".join(short(study.missing) + short(study.inconsistencies) + lines))
     print(f"figure: {stem}.png (PDF, SVG, CSV and JSON beside it)")
-
-
-def _chosen(options: argparse.Namespace) -> "StudyFilter":
-    """Return the arms that were typed, and the baseline."""
-    from pods.analysis.loading.filter import StudyFilter
-
-    return StudyFilter(arms=typed_arms(options.shown), baseline=options.baseline)
