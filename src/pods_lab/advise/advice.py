@@ -21,7 +21,7 @@ from pods.config.task_checks import reward_terms
 from pods.runs.files import read_lines
 from pods.runs.store import RunStore
 from pods_lab.advise.progress import MEASURED, expected_progress
-from pods_lab.price.model import STEP, Pair, coefficient, cost_model, predict
+from pods_lab.price.model import STEP, CostModel, Pair, coefficient, cost_model, predict
 
 PRIOR = (0.5, 0.5)  # Jeffreys': many prompts are solved always or never
 BOOTSTRAP = 1000
@@ -151,13 +151,18 @@ def cost_weights(pilot: Sequence[Pair], menu: Sequence[Pair]) -> Floats:
     >>> cost_weights([(16, 16), (64, 16), (64, 64)], [(32, 16)]).round(3)
     array([[0.667, 0.333, 0.   ]])
     """
-    n, m = np.array(pilot).T
-    runs = pd.DataFrame({"n": n, "m": m, "prompts": 1, "generated": n, "kept": m})
     columns = []
     for seconds in np.eye(len(pilot)):
-        model = cost_model(runs.assign(seconds=seconds))
+        model = _cost_model(pilot, seconds)
         columns.append([predict(model, n, m).seconds for n, m in menu])
     return np.array(columns).T
+
+
+def _cost_model(pairs: Sequence[Pair], seconds: Floats) -> CostModel:
+    """Fit the cost model to the seconds of a step of each pair, (R,), for a single prompt."""
+    n, m = np.array(pairs).T
+    runs = {"n": n, "m": m, "prompts": 1, "generated": n, "kept": m, "seconds": seconds}
+    return cost_model(pd.DataFrame(runs))
 
 
 def price_here(pilot: Mapping[Pair, Floats], first: Pair) -> Price:
@@ -165,11 +170,8 @@ def price_here(pilot: Mapping[Pair, Floats], first: Pair) -> Price:
 
     NaN: the pilot's times are so noisy that a price came out below 0.
     """
-    n, m = np.array(list(pilot)).T
-    seconds = [float(np.median(values)) for values in pilot.values()]
-    model = cost_model(
-        pd.DataFrame({"n": n, "m": m, "prompts": 1, "generated": n, "kept": m, "seconds": seconds})
-    )
+    medians = np.array([np.median(seconds) for seconds in pilot.values()])
+    model = _cost_model(list(pilot), medians)
     fixed, generated, trained = [coefficient(model, term)[0] for term in STEP]
     if fixed < 0 or generated <= 0 or trained <= 0:
         return Price(np.nan, np.nan, np.nan)
