@@ -76,6 +76,13 @@ class Key:
         options = [kind, *get_args(kind)]  # of a list, or of a list or null
         return any(get_origin(option) is list for option in options)
 
+    def read(self, name: str, value: Any) -> Any:
+        """Return a value as the key's type; `ConfigError`: it is not allowed, and has this name."""
+        try:
+            return msgspec.convert(value, self.kind)
+        except msgspec.ValidationError as error:
+            raise ConfigError(name, value, f"must be {self.allowed()}") from error
+
 
 @cache
 def all_keys(cls: Any = Config, prefix: str = "") -> Mapping[str, Key]:
@@ -111,10 +118,7 @@ def read_value(name: str, value: Any) -> Any:
     key = all_keys()[name]
     if isinstance(value, str) and key.takes_list():
         value = [value]
-    try:
-        return msgspec.convert(value, key.kind)
-    except msgspec.ValidationError as error:
-        raise ConfigError(name, value, f"must be {key.allowed()}") from error
+    return key.read(name, value)
 
 
 def _section(cls: Any, values: Any, prefix: str) -> Any:

@@ -94,9 +94,8 @@ def ended_at(store: RunStore, config: Config) -> int | None:
         return None
     if checkpoint_fault(store, folder) is not None or is_log_altered(store, folder):
         return None
-    if (
-        len(read_or_empty(store.metrics_path)) > clock["metrics_bytes"]
-    ):  # killed with a larger budget
+    # a process that was killed with a larger budget has gone on
+    if len(read_or_empty(store.metrics_path)) > clock["metrics_bytes"]:
         return None
     return clock["step"]
 

@@ -10,7 +10,6 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
 import numpy as np
 import pandas as pd
 import yaml
@@ -31,7 +30,7 @@ AMOUNTS = {
     "per_trained_token": "trained_tokens",
 }
 """The number in a line of metrics.jsonl that each price is for."""
-MEASURED_OF_RUNS = ("train_seconds", "budget_seconds", "cpu_share", "clock", "end_seconds")
+MEASURED_OF_RUNS = ("train_seconds", "budget_seconds", "cpu_share")
 """Columns of `Study.runs` that hold measured times, which prices take the place of."""
 MILLION = 1_000_000  # tokens, by which services price them
 
@@ -166,12 +165,7 @@ def _values(content: dict[Hashable, Any], typed: str) -> dict[str, Any]:
     for field in fields(PriceCard)[1:]:  # the first is the name, which is that of the file
         known = keys[field.name]
         if field.name in content:
-            value = content[field.name]
-            try:
-                values[field.name] = msgspec.convert(value, known.kind)
-            except msgspec.ValidationError as error:
-                allowed = f"must be {known.allowed()}"
-                raise ConfigError(f"prices={typed}: {field.name}", value, allowed) from error
+            values[field.name] = known.read(f"prices={typed}: {field.name}", content[field.name])
         elif field.default is MISSING:
             raise ConfigError(f"prices={typed}: {field.name}", "", f"missing: {known.meaning}")
     return values

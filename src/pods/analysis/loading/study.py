@@ -61,8 +61,12 @@ class Study:
     @property
     def per_step(self) -> str:
         """The column with what a step costs: seconds_per_step, or dollars_per_step."""
-        clock = "train_seconds" if self.prices is None else self.x
-        return f"{clock.removeprefix('train_')}_per_step"
+        return f"{self.clock_column.removeprefix('train_')}_per_step"
+
+    @property
+    def clock_column(self) -> str:
+        """The column with the clock: train_seconds, or at prices in money dollars."""
+        return "train_seconds" if self.prices is None else self.x
 
     @property
     def scale(self) -> float:

@@ -68,8 +68,7 @@ def run_table(study: Study) -> pd.DataFrame:
     last = at_the_end(study)
     last_values = last[_shares(last)]
     last_values["steps"] = last.step
-    clock = "train_seconds" if study.prices is None else study.x
-    last_values[study.per_step] = last[clock] / last.step.where(last.step > 0)
+    last_values[study.per_step] = last[study.clock_column] / last.step.where(last.step > 0)
     phases = study.steps.groupby("run")[phase_columns(study.steps)].mean()
     rows = rows.join(last_values, on="run").join(phases, on="run")
     if "started" in study.runs and study.runs.started.notna().any():
