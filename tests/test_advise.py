@@ -120,6 +120,7 @@ def test_the_prices_here_and_those_at_which_a_pair_pays(monkeypatch):
     steps = {(2, 2): [2.0], (8, 2): [1.0], (8, 8): [3.0]}
     text = "\n".join(advice_lines(advised(monkeypatch, by_mean, [[1.0, 1.0]], steps)))
     assert "too noisy to tell it" in text and "nan" not in text
+    assert "never" not in text and np.isnan(one(1.25, fixed=np.nan)).all()
 
 
 def test_costs_and_progress_stand_side_by_side(monkeypatch):

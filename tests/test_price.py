@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from pods_lab.price.costs import authors_costs, costs, parse_nm, predictions
 from pods_lab.price.least_squares import fit
 from pods_lab.price.model import coefficient, cost_model, per_run, predict, residuals
 from pods_lab.price.pays import lead_table
-from pods_lab.price.pays_text import card_sentences, crossings, sentence, sentences
+from pods_lab.price.pays_text import card_sentences, sentence, sentences, sign_changes
 from pods_lab.price.settings import authors_runs
 
 
@@ -262,7 +263,7 @@ def test_an_arm_pays_where_its_progress_is_worth_its_cost():
     row = rows.loc[4.0]
     assert row.end == pytest.approx(40 * 10) and row.runs == 4
     assert row.estimate == pytest.approx((0.02 * 25 - 0.01 * 40) / 2)
-    assert crossings(rows.index.to_numpy(), rows.estimate.to_numpy()) == pytest.approx(
+    assert sign_changes(rows.index.to_numpy(), rows.estimate.to_numpy()) == pytest.approx(
         [2], rel=0.01
     )
 
@@ -312,6 +313,8 @@ def test_cards_lie_where_their_prices_put_them_and_say_what_compare_says(tmp_pat
     assert list(card_sentences(table, study)) == [
         f"tokens: pods 8→2 is {-100 * row.estimate:.2f} points below grpo 2→2 (not settled; 95 %: "
         f"{-100 * row.high:.2f} to {-100 * row.low:.2f})."]  # fmt: skip
+    single = next(card_sentences(table.assign(low=np.nan, high=np.nan), study))
+    assert single.endswith(" points below grpo 2→2 (not settled, with so few runs).")
     settled = table.assign(high=-1e-3)
     assert "points behind grpo 2→2 (95 %: " in next(card_sentences(settled, study))
 
@@ -362,6 +365,14 @@ def test_a_card_of_a_studys_own_steps_is_read_back(tmp_path):
     assert again.fitted_to.startswith("12 runs of a study on A CPU, 20")
     with pytest.raises(ConfigError, match="must be a new file; this one exists"):
         write_card(card, path)
+
+    with pytest.raises(ConfigError, match=r"must be a YAML file such as mine\.yaml"):
+        write_card(card, Path("mine"))
+
+    cheaper = steps_of(runs)  # each rollout that is trained on would give time back
+    cheaper["seconds/update"] = 0.2 - 1e-4 * cheaper.run.map(runs.set_index("run").m)
+    with pytest.raises(ValueError, match=r"too noisy for prices: .*, kept -5e-05 s"):
+        fitted_card(study_of(runs, cheaper))
 
     apart = pd.concat([runs_of(GRID[:3]), runs_of(GRID[3:], prompts=5)], ignore_index=True)
     assert fitted_card(study_of(apart, steps_of(apart))).prompts_per_step is None

@@ -44,18 +44,20 @@ def predictions(folder: Path) -> pd.DataFrame:
         for name in (arm, over):
             n, m = sizes(name)
             learned.append((m, m) if name.startswith("random") else (n, m))
-        progress = expected_progress(learned, pilot.posteriors, MEASURED, pilot.groups)
+        of_arm, of_over = expected_progress(learned, pilot.posteriors, MEASURED, pilot.groups)
+        progress = of_arm / of_over
+        n, m = sizes(arm)
+        over_n, over_m = sizes(over)
         for price in PRICES:
-            (n, m), (over_n, over_m) = sizes(arm), sizes(over)
             cost = (n + price * m) / (over_n + price * over_m)
-            gain = progress[0] / progress[1] / cost
+            gain = progress / cost
             sign = "even" if abs(gain - 1) < EVEN else "ahead" if gain > 1 else "behind"
             rows.append(
                 {
                     "arm": arm,
                     "over": over,
                     "r": price,
-                    "progress": progress[0] / progress[1],
+                    "progress": progress,
                     "cost": cost,
                     "gain": gain,
                     "expected": sign,

@@ -80,4 +80,4 @@ def count_evaluations(config: Config) -> int | None:
         return 1
     if between is None:
         return 2
-    return 1 + math.ceil(round(length / between, 6))  # not 11 tenths by rounding
+    return 1 + math.ceil(round(length / between, 6))  # 2.1 / 0.3 is 7.000000000000001

@@ -37,7 +37,8 @@ def freeze(config: Config) -> RunStore:
     """Write a config into the folder of its run, unless that run is running; return the folder.
 
     Operational keys follow the newest command, but a finished run keeps its budget if that of the
-    command is no larger. Else it goes on, as one that was preempted. Science keys never change.
+    command is no larger. With a larger one it goes on, as if it had been preempted. Science keys
+    never change.
 
     Raises:
         Changed: the frozen config was edited, and `retry` is not changed, which undoes the edit.

@@ -48,7 +48,7 @@ class Price:
     """What a step costs here, without its unit."""
 
     ratio: float  # of a rollout that is trained on, over one that is generated
-    fixed: float  # of a step, over a rollout generated in each of its groups
+    fixed: float  # of a step, in prices of one more rollout generated in each of its groups
     fixed_share: float  # of a step of the first pair
 
 
@@ -62,7 +62,7 @@ class Advice:
     second, over that of the first pair). The last three have `_low` and `_high`, the ends of their
     95 % intervals. pays_from and pays_to: the prices of a rollout that is trained on, over one that
     is generated, between which the pair gains more than the first one; NaN: at none."""
-    price: "Price"
+    price: Price
     success: float  # mean success rate of the pilot's prompts
     best: int  # row with the largest gain
 
@@ -194,6 +194,9 @@ def pays(pair: Pair, first: Pair, progress: float, fixed: float) -> tuple[float,
     >>> pays((16, 8), (16, 16), 0.75, 0.0)  # 16 + 8 r < 0.75 (16 + 16 r)
     (1.0, inf)
     """
+    if np.isnan(fixed):
+        return np.nan, np.nan
+
     n, m = pair
     cost_of_more = n + fixed - progress * (first[0] + fixed)
     slope = progress * first[1] - m

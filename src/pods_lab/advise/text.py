@@ -47,7 +47,7 @@ def advice_lines(advice: Advice) -> list[str]:
             _interval(row, "seconds", ".3g"),
             _interval(row, "progress", ".2f"),
             _interval(row, "gain", ".2f"),
-            "" if row is advice.rows[0] else _range(row),
+            _range(row, advice),
             str(row["time"]),
         ]
         for row in advice.rows
@@ -98,8 +98,13 @@ def _name(row: Mapping[str, Any]) -> str:
     return f"{row['n']}→{row['m']}"
 
 
-def _range(row: Mapping[str, Any]) -> str:
+def _range(row: Mapping[str, Any], advice: Advice) -> str:
     """Say at which prices of a trained rollout a pair gains more than the first one."""
+    if row is advice.rows[0]:
+        return ""
+    if np.isnan(advice.price.ratio):
+        return "unknown"
+
     first = row["pays_from"]
     last = row["pays_to"]
     if np.isnan(first):

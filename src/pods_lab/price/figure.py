@@ -35,8 +35,7 @@ def draw(study: Study, table: pd.DataFrame) -> Figure:
     by_share.set_title(f"at r = {MIDDLE:g}")
 
     baseline = table.baseline.iloc[0]
-    unit = "points" if study.share else "units of the score"
-    by_ratio.set_ylabel(f"lead over {baseline} at equal cost ({unit})")
+    by_ratio.set_ylabel(f"lead over {baseline} at equal cost ({study.difference_unit})")
     title = (
         "mean accuracy over the span, 95 % t interval; hollow: at all prices of the card above it"
     )

@@ -98,7 +98,6 @@ def card_of(step: Step, ratio: float, fixed_share: float) -> PriceCard:
         per_step=rollouts * fixed_share / (1 - fixed_share),
         per_generated_rollout=1.0,
         per_trained_rollout=ratio,
-        prompts_per_step=None,
         fitted_to="nothing: a point of the map",
         does_not_cover="anything else",
     )
@@ -110,10 +109,10 @@ def place_of(priced: Study, card: PriceCard, baseline: str) -> dict[str, float]:
     Prices of tokens count as those of rollouts of the lengths that were logged.
     """
     rows = priced.steps[priced.steps.series == baseline]
-    untrained = replace(card, per_trained_rollout=0.0, per_trained_token=0.0)
+    generating_only = replace(card, per_trained_rollout=0.0, per_trained_token=0.0)
     cost = card.step_cost(rows).sum()
     fixed = card.per_step * len(rows)
-    generated = untrained.step_cost(rows).sum() - fixed
+    generated = generating_only.step_cost(rows).sum() - fixed
     trained = cost - generated - fixed
 
     per_generated = generated / rows.generated_rollouts.sum()

@@ -14,7 +14,7 @@ from pods.analysis.numbers.statistics import Floats
 Bools = NDArray[np.bool_]
 
 
-def crossings(places: Floats, values: Floats) -> list[float]:
+def sign_changes(places: Floats, values: Floats) -> list[float]:
     """Return where a line through (K,) points crosses 0, places on a logarithmic scale."""
     logs = np.log(places)
     found = []
@@ -42,7 +42,7 @@ def sentence(series: str, baseline: str, points: pd.DataFrame) -> str:
     """
     ratios = points.ratio.to_numpy()
     lead = points.estimate.to_numpy()
-    where = crossings(ratios, lead)
+    where = sign_changes(ratios, lead)
     lowest = f"{ratios[0]:g}"
     highest = f"{ratios[-1]:g}"
     if len(where) > 1:
@@ -72,7 +72,7 @@ def _interval(ratios: Floats, points: pd.DataFrame, lowest: str, highest: str) -
     if points.low.isna().any():
         return "unknown, with so few runs"
     ends = sorted(
-        crossings(ratios, points.low.to_numpy()) + crossings(ratios, points.high.to_numpy())
+        sign_changes(ratios, points.low.to_numpy()) + sign_changes(ratios, points.high.to_numpy())
     )
     is_open = (points.low <= 0) & (points.high >= 0)
     start = f"from below {lowest}" if is_open.iloc[0] else f"from {ends[0]:.2f}"
@@ -94,13 +94,14 @@ def card_sentences(table: pd.DataFrame, study: Study) -> Iterator[str]:
     """Say the lead of each arm at the prices of each card."""
     row: Record
     for row in table[table.by == "card"].itertuples():
-        is_settled = row.low * row.high > 0
-        side = "ahead of" if row.estimate > 0 else "behind"
-        if not is_settled:
-            side = "above" if row.estimate > 0 else "below"
-
-        certainty = f"95 %: {interval_text(row.estimate, row.low, row.high, study)}"
-        if not is_settled:
-            certainty = f"not settled; {certainty}"
         points = shown_difference(abs(row.estimate), study)
+        interval = f"95 %: {interval_text(row.estimate, row.low, row.high, study)}"
+        if row.low * row.high > 0:
+            side = "ahead of" if row.estimate > 0 else "behind"
+            certainty = interval
+        else:
+            side = "above" if row.estimate > 0 else "below"
+            certainty = f"not settled; {interval}"
+        if np.isnan(row.low):
+            certainty = "not settled, with so few runs"
         yield f"{row.card}: {row.series} is {points} {side} {row.baseline} ({certainty})."

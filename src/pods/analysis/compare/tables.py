@@ -133,8 +133,7 @@ def shown_tables(comparison: Comparison) -> Iterator[ShownTable]:
     arms = _scaled(comparison.arms[["series", "runs", *means]], means, study)
     yield _shown("arms.", _arms_title(comparison), arms, study)
 
-    unit = "points" if study.share else "units of the score"
-    title = CONTRASTS_TITLE.format(unit=unit)
+    title = CONTRASTS_TITLE.format(unit=study.difference_unit)
     contrasts = _scaled(comparison.contrasts[TESTS], ["estimate", "low", "high"], study)
     yield _shown("", title, contrasts, study)
 

@@ -96,8 +96,7 @@ def shown_score(value: float, study: Study) -> str:
 
 def shown_difference(value: float, study: Study) -> str:
     """Show a difference of scores with its unit."""
-    unit = "points" if study.share else "units of the score"
-    return f"{shown_score(value, study)} {unit}"
+    return f"{shown_score(value, study)} {study.difference_unit}"
 
 
 def _certainty(row: Record, family: int, study: Study) -> str:

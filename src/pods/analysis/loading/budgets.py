@@ -39,9 +39,9 @@ def _ends(study: Study) -> "pd.Series[float]":
         return pd.Series(dtype=float)
 
     ends = study.evaluations.groupby("run")[study.x].max().reindex(runs.run)
-    limit = names[0] if study.x == "train_seconds" else names[1]
+    limit = "budget_seconds" if study.x == "train_seconds" else "max_steps"
     limits = runs.set_index("run")[limit].astype(float)
-    return ends.where(~(limits < ends), limits)
+    return limits.where(limits < ends, ends)
 
 
 def _cut(study: Study, end: float) -> Study:

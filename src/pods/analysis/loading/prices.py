@@ -15,7 +15,7 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
-from pods.analysis.loading.study import Study
+from pods.analysis.loading.study import KEY, Study
 from pods.config.key import Amount, Count, Text, key
 from pods.config.parse import ConfigError, all_keys
 from pods.config.schema import CONF
@@ -32,6 +32,8 @@ AMOUNTS = {
 """The number in a line of metrics.jsonl that each price is for."""
 MEASURED_OF_RUNS = ("train_seconds", "budget_seconds", "cpu_share")
 """Columns of `Study.runs` that hold measured times, which prices take the place of."""
+SUFFIXES = (".yaml", ".yml")
+"""Of files of cards, which tell a file from the name of a card."""
 MILLION = 1_000_000  # tokens, by which services price them
 
 
@@ -39,7 +41,7 @@ MILLION = 1_000_000  # tokens, by which services price them
 class PriceCard:
     """Prices of what a step does; a step costs the sum of prices x amounts.
 
-    `ValueError`: a step could be free.
+    `ValueError`: a step could be free, or what prices were fitted to or do not cover is blank.
     """
 
     name: Annotated[Text, key("name of the card's file, without its suffix")]
@@ -86,7 +88,7 @@ class PriceCard:
         """Return the (rows,) costs of logged steps, which have the `columns` that are needed."""
         cost = np.full(len(steps), float(self.per_step))
         for price, column in AMOUNTS.items():
-            if column in self.columns:
+            if getattr(self, price) > 0:
                 cost += getattr(self, price) * steps[column].to_numpy(float)
         return cost
 
@@ -118,14 +120,14 @@ def read_card(name: str) -> PriceCard:
     path = _path_of(name)
     try:
         text = path.read_bytes()
-        lines = yaml.compose(text, yaml.SafeLoader)
+        node = yaml.compose(text, yaml.SafeLoader)
         content = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError("prices", name, f"must be a YAML file of prices: {reason}") from error
     if not isinstance(content, dict):
         raise ConfigError("prices", name, "must be a YAML file with lines such as per_step: 4.4")
-    if lines is not None and len(lines.value) > len(content):
+    if node is not None and len(node.value) > len(content):
         raise ConfigError("prices", name, "must have each key once")
     return PriceCard(name=path.stem, **_values(content, name))
 
@@ -141,14 +143,15 @@ def _names() -> list[str]:
 
 def _path_of(name: str) -> Path:
     """Return the file of a card."""
-    if "/" in name or name.endswith((".yaml", ".yml")):
+    if "/" in name or name.endswith(SUFFIXES):
         path = Path(name).expanduser()
         if path.exists() and not path.is_file():  # a pipe would be waited for
             raise ConfigError("prices", name, "must be a YAML file, not a folder or a pipe")
         return path
 
-    if name not in _names():
-        allowed = f"must be one of {', '.join(_names())}, or a YAML file such as ./mine.yaml"
+    names = _names()
+    if name not in names:
+        allowed = f"must be one of {', '.join(names)}, or a YAML file such as ./mine.yaml"
         raise ConfigError("prices", name, allowed)
     return CARDS / f"{name}.yaml"
 
@@ -225,8 +228,7 @@ def _without_times(table: pd.DataFrame) -> pd.DataFrame:
 
 def _check_amounts(study: Study, steps: pd.DataFrame, card: PriceCard) -> None:
     """Raise a `ValueError` if a run does not log an amount that the card has a price for."""
-    key = ["series", "seed", "run"]
-    runs = pd.concat([study.evaluations[key], steps[key]]).drop_duplicates("run")
+    runs = pd.concat([study.evaluations[KEY], steps[KEY]]).drop_duplicates("run")
     for column in card.columns:
         complete: set[str] = set()
         if column in steps:
@@ -256,7 +258,7 @@ def _refused(card: PriceCard, row: "pd.Series[Any]", must: str) -> ValueError:
 
 
 def _notes(study: Study, card: PriceCard) -> list[str]:
-    """Say by what the clock is made, and for what that is not known to hold."""
+    """Say by which prices the clock is made, and what they do not cover."""
     what = "Training time" if card.unit == "s" else "Cost"
     notes = [
         f"{what} is what the logged steps cost at prices {card.name}, not what was measured: "

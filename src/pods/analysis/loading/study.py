@@ -73,6 +73,11 @@ class Study:
         """What a score is multiplied by before a text or an axis shows it."""
         return 100.0 if self.share else 1.0
 
+    @property
+    def difference_unit(self) -> str:
+        """What a difference of scores is in."""
+        return "points" if self.share else "units of the score"
+
     @cached_property
     def complete(self) -> set[str]:
         """The names of the runs with nothing missing."""
