@@ -226,6 +226,7 @@ BEGAN = "the job ended before the run began"
     ({"state": "preempted"}, AGAIN, {}),
     ({"state": "preempted"}, None, {}),
     ({"state": "preempted"}, -9, {"state": "lost", "error": "why"}),
+    ({"state": "preempted", "exit_code": AGAIN}, -15, {}),  # by a signal while it exited
     ({"state": "preempted"}, FAILED, {"error": BEGAN, "exit_code": FAILED}),
     ({"state": "pending", "error": "no data", "exit_code": FAILED}, FAILED, {}),
     ({"state": "pending"}, None, {"error": "why"}),

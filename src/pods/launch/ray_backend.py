@@ -31,6 +31,7 @@ from pods.launch.backend import REFRESH_SECONDS, Backend, Job, forget_end
 from pods.launch.live_table import LiveTable
 from pods.launch.several import end
 from pods.launch.subprocesses import (
+    await_release,
     job_on_cluster,
     record_end,
     start_on_cluster,
@@ -257,7 +258,13 @@ def _run_jobs(jobs: Sequence[Job], at_once: int) -> bool:
 
 
 def _end(task: ray.ObjectRef, submitted: _Submitted, cancelled: bool) -> None:
-    """Free what a task had reserved, and record its end if the run may not have done so."""
+    """Free what a task had reserved, and record its end if the run may not have done so.
+
+    Ray may report the end of a cancelled task while the run still commits, and ends the run's
+    processes when their places are freed.
+    """
+    if cancelled:
+        await_release(submitted.job.store)
     if submitted.group is not None:
         remove_placement_group(submitted.group)
     try:

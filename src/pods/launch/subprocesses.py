@@ -115,17 +115,27 @@ def job_on_cluster(folder: str, cwd: str) -> Job | None:
     `BlockingIOError`: another process still runs it.
     """
     store = RunStore(Path(folder))
-    deadline = time.monotonic() + STALE_LOCK_SECONDS
-    while store.is_held():  # the process of a job that was requeued may still commit
-        if time.monotonic() > deadline:
-            raise BlockingIOError(f"{folder}: another process runs this; nothing was changed")
-        time.sleep(POLL_SECONDS)
+    if not await_release(store):  # the process of a job that was requeued may still commit
+        raise BlockingIOError(f"{folder}: another process runs this; nothing was changed")
 
     config = store.config()
     if not has_work_left(store, config):
         return None
     os.chdir(cwd)
     return Job(store, config)
+
+
+def await_release(store: RunStore) -> bool:
+    """Wait until no process holds a run, which one that stops does until it has committed.
+
+    Return False if one still holds it after `STALE_LOCK_SECONDS`.
+    """
+    deadline = time.monotonic() + STALE_LOCK_SECONDS
+    while store.is_held():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
 
 
 def wait_for_end(running: JobProcess) -> int:
@@ -177,10 +187,11 @@ def record_end(store: RunStore, error: str, code: int | None = None) -> None:
     """Record how a job ended if the job could not do so itself; None: its code is not known.
 
     A run that still says `running` although no process holds it becomes `lost`: the same command
-    resumes it.
+    resumes it. What the job recorded stays: a signal may reach it after that, while it exits.
     """
     status = store.status()
-    if status["state"] in ("done", "failed") or store.is_held():  # held: another process runs it
+    recorded = status["state"] in ("done", "failed") or status.get("exit_code") is not None
+    if recorded or store.is_held():  # held: another process runs it
         return
 
     if status["state"] == "running" or code not in (DONE, FAILED, AGAIN, None):
