@@ -33,6 +33,7 @@ from pods.launch.figures import draw_figures
 from pods.launch.sweep import SweepFailed
 from pods.method.keep import try_functions
 from pods.runs.freeze import check_budgets
+from pods.runs.plan import register
 from pods.runs.store import RunStore
 from pods.system.console import prepare_console
 from pods.system.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, explain, print_error
@@ -66,6 +67,7 @@ def _train(config: Config) -> None:
     check_data([config.task])
     try_functions([config])
     check_budgets([config])
+    register([config])
 
     store = backend.prepare(config)
     if not backend.has_work_left(store, config):

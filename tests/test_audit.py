@@ -171,7 +171,7 @@ def test_the_same_runs_give_the_same_numbers_in_every_format(tmp_path, name):
             pods, grpo = (np.array(expected[method])[:, index] for method in ("pods", "grpo"))
             assert row.estimate == pytest.approx((pods - grpo).mean(), rel=1e-6)
             assert row.p == pytest.approx(stats.ttest_rel(pods, grpo).pvalue, rel=1e-6)
-        said = "Settled (paired t test, 6 pairs). "
+        said = "Told apart (paired t test, 6 pairs). "
         assert [line.startswith(said) for line in decisions(found)] == [True, True]
 
 
@@ -358,8 +358,8 @@ def test_so_many_seeds_find_a_difference_four_times_in_five(paired):
 @pytest.mark.parametrize(
     ("runs", "said"),
     [
-        ((8, 8), "About {0} more seeds of each would settle"),
-        ((8, 11), "About {1} more seeds of pods and {0} more seeds of grpo would settle"),
+        ((8, 8), "About {0} more seeds of each would show"),
+        ((8, 11), "About {1} more seeds of pods and {0} more seeds of grpo would show"),
     ],
 )
 def test_seeds_that_are_there_are_not_asked_for_again(runs, said):

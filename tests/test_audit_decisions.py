@@ -1,4 +1,4 @@
-"""What an audit asks for where nothing is settled: as many seeds as a power analysis says."""
+"""What an audit asks for where nothing is told apart: as many seeds as a power analysis says."""
 
 import re
 
@@ -27,5 +27,5 @@ def test_so_many_seeds_are_asked_for_as_are_lacking(tmp_path):
     needed = next(n for n in range(2, 999) if power(n) >= 0.8)
     line = next(decisions(compare(audit(tmp_path), draws=9)))
     more = int(re.search(r"About (\d+) more seeds", line)[1])
-    assert line.startswith("Not settled (paired t test, 8 pairs)")
+    assert line.startswith("Not told apart (paired t test, 8 pairs)")
     assert more == pytest.approx(needed - 8, abs=1)

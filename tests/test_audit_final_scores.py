@@ -43,7 +43,7 @@ def test_the_verdict_is_the_paired_t_test_of_scipy(table, capsys):
     said = verdict(capsys)
     test = stats.ttest_rel(OTHER, BASELINE)
     low, high = test.confidence_interval()
-    assert f"is {np.mean(OTHER - BASELINE):.2f} points ahead of vanilla" in said
+    assert f"is {np.mean(OTHER - BASELINE):.2f} points above vanilla" in said
     assert f"(95 % interval {low:.2f} to {high:.2f}, p = {test.pvalue:.2g})" in said
     assert "'Trainer variant' says of which run a row is" in said
     assert "nothing is compared" not in said  # all hours are equal
@@ -56,7 +56,7 @@ def test_a_final_score_is_told_once(tmp_path, monkeypatch, capsys):
     rows += [f"b,{seed},{OTHER[seed] / 100}" for seed in SEEDS]
     (tmp_path / "results.csv").write_text("\n".join(["method,seed,accuracy", *rows]))
     said = verdict(capsys)
-    assert said.count("Settled") == 1 and "mean_accuracy" not in said
+    assert said.count("Told apart") == 1 and "mean_accuracy" not in said
     assert "\naccuracy in percent at 1 steps: mean over runs" in said
     assert "What is before" not in said
     page = (tmp_path / "pods-audit/report.html").read_text()
@@ -67,9 +67,9 @@ def test_a_final_score_is_told_once(tmp_path, monkeypatch, capsys):
 def test_the_mean_of_one_score_is_not_printed_beside_it(table, capsys):
     table([3.0] * 6, [3.0] * 6)
     text = verdict(capsys)
-    settled = [line for line in text.splitlines() if "points ahead of vanilla" in line]
-    assert [line.partition(":")[0] for line in settled] == ["Over seconds", "Over steps"]
-    assert text.count("Final Held-out correct [%]") == len(settled)
+    sentences = [line for line in text.splitlines() if "points above vanilla" in line]
+    assert [line.partition(":")[0] for line in sentences] == ["Over seconds", "Over steps"]
+    assert text.count("Final Held-out correct [%]") == len(sentences)
     assert "mean_accuracy" not in text and "Mean Held-out" not in text
     content = json.loads(Path("pods-audit/audit.json").read_text())
     over = content["over"]["steps"]
@@ -82,13 +82,13 @@ def test_hours_that_no_two_runs_share_are_said_and_nothing_is_compared_over_them
     said = verdict(capsys)
     assert "nothing is compared over seconds, since no span of them is covered by all" in said
     assert "vanilla 0 ends at 10,476, and the first score of trick 5 is at 11,340" in said
-    assert "Over steps: Settled" in said and "Over seconds" not in said
+    assert "Over steps: Told apart" in said and "Over seconds" not in said
 
 
 def test_a_mapping_that_init_wrote_can_be_used_as_it_is(table, capsys):
     table([3.0] * 6, [3.0] * 6)
     assert main(["audit", "results.csv", "--init"]) == 0
-    assert "points ahead of vanilla" in verdict(capsys, "--map", "pods-audit.yaml")
+    assert "points above vanilla" in verdict(capsys, "--map", "pods-audit.yaml")
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_other_headers_are_understood(header, key, tmp_path, monkeypatch, capsys
     (tmp_path / "results.csv").write_text("\n".join([header, *rows]))
     said = verdict(capsys)
     assert f"score: {key} (proposed)" in said
-    assert "a is 2.50 points behind b" in said
+    assert "a is 2.50 points below b" in said

@@ -86,7 +86,7 @@ def test_a_score_of_its_own_unit_is_shown_as_it_is():
     difference = 40 * compare(audited(study()).study, draws=9).contrasts.estimate[0]
     assert got.contrasts.estimate[0] == pytest.approx(difference)
     line = verdicts(got)[0]
-    assert f"pods is {difference:.4g} units of the score ahead of grpo" in line
+    assert f"pods is {difference:.4g} units of the score above grpo" in line
     assert "points" not in line and "%" not in line.replace("95 %", "")
     shown = format_tables(got)
     assert "differences in units of the score" in shown and "percent" not in shown

@@ -35,7 +35,7 @@ def test_typed_again_where_it_wrote_it_says_the_same(verb, tmp_path):
     """In the folder of the runs, with another name for the page, and with copies of it."""
     code, out, err = verb(".")
     assert (code, err) == (0, "") and len(verdict(out)) == 6
-    assert "is 10." in verdict(out)[0] and "Settled (paired t test, 6 pairs)" in verdict(out)[0]
+    assert "is 10." in verdict(out)[0] and "Told apart (paired t test, 6 pairs)" in verdict(out)[0]
     assert "page: pods-audit/report.html" in out
     assert verb(".", "--out", "logs/mine")[0] == 0
     shutil.copytree("pods-audit", "logs/copy of the page")
@@ -78,7 +78,8 @@ def test_page_tables_and_json_say_what_was_taken_of_each_run(verb, tmp_path):
     assert {path.name for path in (folder / "over_steps").iterdir()} > tables
 
     page = (folder / "report.html").read_text()
-    assert "Over seconds: Settled (paired t test, 6 pairs" in page and page.count("<figure>") == 5
+    assert "Over seconds: Told apart (paired t test, 6 pairs" in page
+    assert page.count("<figure>") == 5
     found = json.loads(verb("logs", "--json")[1])
     assert [*found["over"]] == ["seconds", "steps", "tokens"]
     runs = {run["run"]: run for run in found["runs"]}

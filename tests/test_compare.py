@@ -286,8 +286,8 @@ def sentences(ours, theirs, arms=("pods", "grpo"), **others):
     return verdicts(found), found.contrasts
 
 
-def test_a_settled_difference_is_ahead_or_behind_with_its_interval():
-    for arms, word in ((["pods", "grpo"], "ahead of"), (["grpo", "pods"], "behind")):
+def test_a_difference_is_above_or_below_with_its_interval():
+    for arms, word in ((["pods", "grpo"], "above"), (["grpo", "pods"], "below")):
         [line, last], rows = sentences(noisy(0, 0.80, 0.01), noisy(1, 0.75, 0.01), arms)
         row = rows.iloc[0]
         low, high = sorted(100 * abs(end) for end in (row.low, row.high))
@@ -297,18 +297,18 @@ def test_a_settled_difference_is_ahead_or_behind_with_its_interval():
         assert last.startswith("Final acc")
 
 
-def test_what_is_not_settled_is_above_or_below_and_holm_decides():
+def test_the_interval_has_the_side_of_the_sentence_and_p_is_adjusted():
     [line, _], rows = sentences(noisy(0, 0.8, 0.05), noisy(5, 0.8, 0.05))
     row = rows.iloc[0]
     assert row.low < 0 < row.high
     assert row.estimate > 0
     interval = f"95 % interval {100 * row.low:.2f} to {100 * row.high:.2f}, p = {row.p:.2g}"
-    assert f" points above grpo 16→16, not settled ({interval})." in line
+    assert f" points above grpo 16→16 ({interval})." in line
     [line, _], rows = sentences(noisy(5, 0.8, 0.05), noisy(0, 0.8, 0.05))
     row = rows.iloc[0]  # how far below, so that the interval holds the number before it
     assert row.low < row.estimate < 0 < row.high
     interval = f"95 % interval {-100 * row.high:.2f} to {-100 * row.low:.2f}, p = {row.p:.2g}"
-    below = f"{-100 * row.estimate:.2f} points below grpo 16→16, not settled ({interval})."
+    below = f"{-100 * row.estimate:.2f} points below grpo 16→16 ({interval})."
     assert below in line
 
     alike = {f"other{k} 64→16": noisy(k + 20, 0.8, 0.03) for k in range(4)}
@@ -316,7 +316,6 @@ def test_what_is_not_settled_is_above_or_below_and_holm_decides():
     lines, rows = sentences(noisy(0, 0.8, 0.03), noisy(2, 0.77, 0.03), arms, **alike)
     row = rows.iloc[0]
     assert row.p < 0.05 < row.p_holm and len(lines) == 10
-    assert ", not settled (" in lines[0]
     assert f"p = {row.p_holm:.2g} after Holm over 5 contrasts)." in lines[0]
 
 
@@ -329,17 +328,17 @@ def test_a_clause_says_what_few_runs_rest_on(size, seeded, clause):
     arms = {PODS: noisy(0, 0.8, 0.002, size), GRPO: noisy(1, 0.7, 0.002, size)}
     found = compare(study(arms, seeded=seeded), draws=10)
     for line in verdicts(found):
-        assert " points ahead of " in line and line.endswith(clause)
+        assert " points above " in line and line.endswith(clause)
 
 
-def test_two_runs_have_an_interval_and_nothing_settled():
+def test_two_runs_have_an_interval_and_no_p():
     arms = {PODS: noisy(0, 0.8, 0.002, 2), GRPO: noisy(1, 0.7, 0.002, 2)}
     found = compare(study(arms), draws=10)
     rows = found.contrasts
     assert rows.low.min() > 0 and rows[["p", "p_holm"]].isna().all(None)
     for line in verdicts(found):
-        assert " points above grpo 16→16, not settled (95 % interval " in line
-        assert line.endswith("; with 2 pairs nothing can be settled).")
+        assert " points above grpo 16→16 (95 % interval " in line
+        assert line.endswith("; with 2 pairs there is no p).")
 
 
 def test_a_window_that_ends_early_is_named_unless_it_was_chosen():
@@ -366,13 +365,13 @@ def test_differences_without_spread_are_not_tested(seeded):
     said = (
         "the difference is the same in all 3 pairs" if seeded else "the runs of each arm are equal"
     )
-    assert verdicts(found)[0].endswith(f"12.50 points above grpo 16→16, not settled ({said}).")
+    assert verdicts(found)[0].endswith(f"12.50 points above grpo 16→16 ({said}).")
     assert "nan" not in format_comparison(found).lower()
 
 
 def test_one_run_per_arm_allows_no_test():
     found = compare(study({PODS: ramps(0.8), GRPO: ramps(0.4)}))
-    assert "not settled (with 1 and 1 runs nothing can be settled)." in verdicts(found)[0]
+    assert " (with 1 and 1 runs there is no p)." in verdicts(found)[0]
     assert found.contrasts[["stderr", "low", "p"]].isna().all(None)
     peak = found.speedups[found.speedups.kind == "peak"].iloc[0]
     assert (peak.ratio, peak.steps_ratio) == pytest.approx((2.0, 4.0)) and np.isnan(peak.low)
@@ -402,9 +401,9 @@ def test_a_gap_in_one_run_leaves_its_comparison_unknown():
     assert unknown.reached == 2 and np.isnan([unknown.ratio, unknown.bound]).all()
     assert (unknown.low, unknown.high) == (0, np.inf)  # anything
     mean, final = verdicts(found)
-    assert mean == ("Mean accuracy: pods 64→16 against grpo 16→16 is not settled: "
+    assert mean == ("Mean accuracy: pods 64→16 against grpo 16→16 is unknown: "
                     "a run has a value that is no number.")  # fmt: skip
-    assert " points ahead of " in final  # at 10 s all runs have a value
+    assert " points above " in final  # at 10 s all runs have a value
     # the gap is in the baseline: its peak is unknown, and another run's default targets are timed
     other = compare(study(arms), ["grpo", "pods"], draws=50)
     assert np.isnan(other.speedups[other.speedups.kind == "peak"].ratio).all()
@@ -416,7 +415,7 @@ def test_an_arm_with_a_gap_is_ranked_last():
     arms = {PODS: [GAP, *ramps(0.8, 0.9)], **lower}
     ranking = compare(study(arms), draws=10, by="mean").ranking
     assert ranking.table.series.tolist() == [GRPO, "all 8→8", PODS]
-    assert ranking.table.against_best.tolist()[2] == "not settled"
+    assert ranking.table.against_best.tolist()[2] == "not told apart"
 
 
 def test_caveats():

@@ -311,12 +311,10 @@ def test_cards_lie_where_their_prices_put_them_and_say_what_compare_says(tmp_pat
     theirs = theirs[theirs.outcome == "mean_accuracy"].iloc[0]
     assert (row.estimate, row.low, row.high) == (theirs.estimate, theirs.low, theirs.high)
     assert list(card_sentences(table, study)) == [
-        f"tokens: pods 8→2 is {-100 * row.estimate:.2f} points below grpo 2→2 (not settled; 95 %: "
+        f"tokens: pods 8→2 is {-100 * row.estimate:.2f} points below grpo 2→2 (95 %: "
         f"{-100 * row.high:.2f} to {-100 * row.low:.2f})."]  # fmt: skip
     single = next(card_sentences(table.assign(low=np.nan, high=np.nan), study))
-    assert single.endswith(" points below grpo 2→2 (not settled, with so few runs).")
-    settled = table.assign(high=-1e-3)
-    assert "points behind grpo 2→2 (95 %: " in next(card_sentences(settled, study))
+    assert single.endswith(" points below grpo 2→2 (no interval, with so few runs).")
 
     bare = replace(study, steps=study.steps.drop(columns="trained_tokens"))
     table, [line] = lead_table(bare, [card])
@@ -338,10 +336,10 @@ AROUND_2 = (0.5, 1, 4, 8)  # on a logarithmic scale 2 is in the middle
                                          "2.00 generated ones (95 %: unknown, with so few runs)."),
     (AROUND_2, [4, 3, 2, 1], 0.5, "a is ahead of b at every r from 0.5 to 8 (95 %, each r by "
                                   "itself)."),
-    (AROUND_2, [-4, -3, -1, -1], 2, "a is behind b at every r from 0.5 to 8 (settled at 95 % for r "
+    (AROUND_2, [-4, -3, -1, -1], 2, "a is behind b at every r from 0.5 to 8 (95 % for r "
                                     "from 0.50 to 1.00)."),
-    (AROUND_2, [1, 1, 1, 1], 3, "a is ahead of b at every r from 0.5 to 8, but at none is that "
-                                "settled (95 %)."),
+    (AROUND_2, [1, 1, 1, 1], 3, "a is ahead of b at every r from 0.5 to 8, but at none does "
+                                "the 95 % interval exclude 0."),
     ((0.5, 2, 8, 32), [-1, 1, -1, -2], 0.5, "The lead of a over b changes its sign at r = 1.00, "
                                             "4.00."),
 ])  # fmt: skip

@@ -41,7 +41,7 @@ def test_values_order_and_tests_against_the_best():
         assert found == pytest.approx([test.estimate, test.low, test.high, test.p])
     assert table.p_holm[1:].tolist() == pytest.approx(holm(table.p[1:].to_numpy()))
     assert np.isnan(table.p_holm["pods 12→6"])
-    assert table.against_best.tolist() == ["best", "not settled", "behind", "behind", "behind"]
+    assert table.against_best.tolist() == ["best", "not told apart", "below", "below", "below"]
 
 
 def test_holm_decides_and_not_the_single_interval():
@@ -51,18 +51,18 @@ def test_holm_decides_and_not_the_single_interval():
     others = ranking.table.iloc[1:]
     assert (others.high < 0).all() and others.p.tolist() == pytest.approx(8 * [0.013072], rel=1e-3)
     assert others.p_holm.tolist() == pytest.approx(8 * [0.104578], rel=1e-3)
-    assert ranking.arms("not settled") == [f"pods {n}→4" for n in range(10, 18)]  # not by text
+    assert ranking.arms("not told apart") == [f"pods {n}→4" for n in range(10, 18)]  # not by text
     two = rank(study({"pods 8→4": ramps(0.8, 0.8, 0.8), "pods 10→4": arms["pods 10→4"]}), "final")
-    assert two.arms("behind") == ["pods 10→4"]
+    assert two.arms("below") == ["pods 10→4"]
 
 
 def test_one_run_per_arm_is_ranked_and_not_tested():
     made = study({"pods 12→12": ramps(0.5), "pods 12→3": ramps(0.5), "pods 12→6": ramps(0.6)})
     ranking = rank(made, "final")
     assert ranking.table.series.tolist() == ["pods 12→6", "pods 12→12", "pods 12→3"]  # a tie
-    assert ranking.arms("not settled") == ["pods 12→12", "pods 12→3"]
+    assert ranking.arms("not told apart") == ["pods 12→12", "pods 12→3"]
     assert ranking.table[["stderr", "low", "p_holm"]].isna().all(axis=None)
-    assert "Nothing is settled" in ranking_verdict(compare(made, draws=10, by="final"))
+    assert "No arm is told apart" in ranking_verdict(compare(made, draws=10, by="final"))
     values = rank(STUDY, "mean").table.value  # areas under the curves
     assert values.tolist() == pytest.approx([0.41, 0.4075, 0.3575, 0.3125, 0.26])
     with pytest.raises(ValueError, match="by=time: must be mean or final"):
@@ -95,7 +95,7 @@ def test_the_verb_writes_the_ranking(tmp_path, capsys):
         write_run(tmp_path, [(0, 0.0, 2), (1, 10.0, last)], *words)
     verb, figures = ["compare", "--runs-dir", str(tmp_path)], tmp_path / "default/figures"
     assert main([*verb, "--by", "final", "--until", "10"]) == 0
-    assert capsys.readouterr().out.startswith("pods 64→16, update.lr=0.0001 has the highest final")
+    assert "\n\npods 64→16, update.lr=0.0001 has the highest final" in capsys.readouterr().out
     table = pd.read_csv(figures / "until=10" / "compare.ranking.csv").set_index("update.lr")
     assert table.value.to_list() == [1.0, 0.75, 0.5, 0.25] and [*table.index[:2]] == [1e-4, 1e-3]
     assert main([*verb, "--by", "mean"]) == 0

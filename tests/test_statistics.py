@@ -11,7 +11,7 @@ from pods.analysis.numbers import statistics
 from pods.analysis.numbers.statistics import (
     TTest,
     holm,
-    is_settled,
+    is_told_apart,
     percentile_interval,
     t_test,
     welch_test,
@@ -118,7 +118,7 @@ def test_a_value_that_is_no_number_leaves_nothing_known():
     gap, whole = np.array([0.5, np.nan, 0.75, 0.5]), np.array([0.25, 0.5, 0.5])
     for test in (t_test(gap), welch_test(gap, whole), welch_test(whole, gap)):
         assert np.isnan([test.estimate, test.stderr, test.df, test.low, test.high, test.p]).all()
-        assert not is_settled(test.p)
+        assert not is_told_apart(test.p)
 
 
 def test_holm_by_hand():
@@ -129,8 +129,8 @@ def test_holm_by_hand():
     assert np.isnan(holm(np.array([np.nan]))).all() and not len(holm(np.array([])))
 
 
-def test_settled_is_below_five_percent():
-    assert [is_settled(p) for p in (0.0499, 0.05, np.nan)] == [True, False, False]
+def test_arms_are_told_apart_below_five_percent():
+    assert [is_told_apart(p) for p in (0.0499, 0.05, np.nan)] == [True, False, False]
 
 
 def test_bootstrap_draws_whole_runs_with_a_seed():

@@ -29,7 +29,8 @@ from pods.config.schema import Config
 from pods.launch import dry_run, sweep
 from pods.launch.backend import Backend
 from pods.launch.local_backend import local_backend
-from pods.runs.freeze import freeze
+from pods.runs.identity import identity, run_folder
+from pods.runs.store import RunStore
 from pods.runs.writable import named_if_unwritable
 
 TARGET = "hydra_plugins.pods_launchers.launcher.SweepLauncher"
@@ -175,7 +176,7 @@ class SweepLauncher(Launcher):
             return [0.0] * len(configs)
 
         sweep.run(configs, _backend(configs, self.settings))
-        return [freeze(config).status().get("accuracy") or 0.0 for config in configs]
+        return [_accuracy(config) for config in configs]
 
     def _config(self, overrides: Sequence[str]) -> Config:
         """Compose and check a job; jobs that differ in values of keys alone, such as seeds, share.
@@ -220,6 +221,12 @@ class SweepLauncher(Launcher):
         with suppress(OSError):  # not empty
             for folder in self.new_folders:
                 folder.rmdir()
+
+
+def _accuracy(config: Config) -> float:
+    """Return a job's last accuracy; 0 if a plan has stopped its arm before."""
+    store = RunStore(run_folder(config, identity(config)))
+    return store.status().get("accuracy") or 0.0
 
 
 def _backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pods.analysis.compare.planned import planned_lines
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import Study
@@ -20,6 +21,8 @@ class WrittenTables:
     """A study, its tables, and the folder that they were written into."""
 
     study: Study
+    planned: list[str]
+    """What its plan asked and what came out; see `planned_lines`."""
     tables: Tables
     folder: Path
 
@@ -28,8 +31,11 @@ def write_tables(
     folder: Path, runs: Sequence[Path], chosen: StudyFilter = EVERYTHING, allow: bool = False
 ) -> WrittenTables:
     """Load a study, see `load` and `apply_filter`, and write its tables below FOLDER/figures."""
-    study = apply_filter(load(folder, runs, allow, priced=chosen.prices is not None), chosen)
-    written = WrittenTables(study, tables(study), folder_for(folder, runs, chosen))
+    loaded = load(folder, runs, allow, priced=chosen.prices is not None)
+    study = apply_filter(loaded, chosen)
+    written = WrittenTables(
+        study, planned_lines(loaded), tables(study), folder_for(folder, runs, chosen)
+    )
     write_csv(written.folder / "curves.csv", written.tables.curves, study)
     write_csv(written.folder / "runs.csv", written.tables.runs, study)
     write_csv(written.folder / "summary.csv", written.tables.summary, study)
@@ -72,6 +78,8 @@ def draw(
     written = write_tables(folder, runs, chosen, allow)
     study = written.study
     yield from summary_lines(study, written.tables)
+    if study.plans:
+        yield from written.planned
     if latex:
         path = written.folder / "summary.tex"
         write_latex(path, readable(written.tables.summary, study))

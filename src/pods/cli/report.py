@@ -22,5 +22,5 @@ def run(options: Namespace) -> None:
     folder, runs = find_study(options.study, options.runs_dir)
     written = write_tables(folder, runs, chosen, options.allow)
     path = written.folder / "report.html"
-    write_report(written.study, written.tables, path)
+    write_report(written.study, written.tables, path, written.planned)
     print(f"report: {path}")

@@ -11,7 +11,8 @@ from typing import Any
 from pods.config.inputs import missing_inputs
 from pods.config.method_keys import RULE_NAMES
 from pods.config.parse import ConfigError, parse
-from pods.config.schema import Config
+from pods.config.plan import refusals as plan_refusals
+from pods.config.schema import CONF, Config
 from pods.config.task_checks import Refusal, reward_terms, task_refusals
 from pods.system.imports import import_function
 
@@ -64,6 +65,7 @@ def _refusals(config: Config) -> Iterator[Refusal]:
     yield from _update(config)
     yield from _vllm(config)
     yield from task_refusals(config)
+    yield from plan_refusals(config.plan, CONF / "prices")
 
 
 def _complete(config: Config) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pods.config import method_keys as method
 from pods.config.key import Amount, Count, FileName, Flag, Positive, Text, Whole, key, operational
+from pods.config.plan import PlanConfig
 from pods.config.task_keys import TaskConfig
 
 PACKAGE = Path(__file__).parents[1]
@@ -242,6 +243,7 @@ class Config:
     checkpoint: CheckpointConfig
     tracking: TrackingConfig
     launch: LaunchConfig
+    plan: PlanConfig
 
     def on(self, processes: int) -> "Config":
         """Return the same run on another number of processes."""

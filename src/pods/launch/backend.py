@@ -74,3 +74,5 @@ class Backend:
 
     It returns when all have ended, or True if a signal has asked this process to stop.
     """
+    close: Callable[[], None] = lambda: None
+    """Frees what the backend holds once all jobs have ended."""

@@ -14,6 +14,7 @@ from typing import Any
 from pods.analysis.loading.series_names import varied
 from pods.config.inputs import missing_inputs
 from pods.config.parse import ConfigError
+from pods.config.plan import PlanConfig
 from pods.config.schema import Config
 from pods.launch.backend import has_work_left
 from pods.launch.devices import check_gpus, device_pool, max_concurrent
@@ -65,7 +66,15 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
     yield from missing(distinct, gpus() if local else None)
     yield from _unwritable(jobs)
     yield from _refused(distinct)
+    if configs[0].plan.contrasts:
+        yield _plan_line(configs[0].plan)
     yield "dry run: no job was started"
+
+
+def _plan_line(plan: PlanConfig) -> str:
+    """Say what the study asks, and whether that may end it early."""
+    text = f"plan: {len(plan.contrasts)} contrasts of {plan.outcome}"
+    return f"{text}; fewer jobs if they are decided early" if plan.stop == "decided" else text
 
 
 def _forecasts(configs: Sequence[Config], at_once: int | None) -> Iterator[str]:

@@ -79,7 +79,7 @@ def ray_backend(configs: Sequence[Config], settings: dict[str, Any]) -> Backend:
     if address == "local":  # on a cluster a job waits until a large enough machine joins
         fitting = [_jobs_that_fit(config) for config in configs]
         at_once = min(at_once, *fitting)
-    return Backend(at_once, partial(_run_jobs, at_once=at_once))
+    return Backend(at_once, partial(_run_jobs, at_once=at_once), ray.shutdown)
 
 
 def _jobs_that_fit(config: Config) -> int:
@@ -253,7 +253,6 @@ def _run_jobs(jobs: Sequence[Job], at_once: int) -> bool:
                 seconds = time.monotonic() - submitted.started
                 live_table.end(status_line(submitted.job, seconds))
             live_table.show([submitted.job.store for submitted in tasks.values()])
-    ray.shutdown()
     return stop.requested
 
 

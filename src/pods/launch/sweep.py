@@ -1,7 +1,8 @@
 """A sweep: freeze many runs, let a backend execute them, report, and draw the figure.
 
 All configs are frozen before the first job starts. Jobs run seed by seed, so that a sweep that is
-stopped has equally many seeds of every arm, and no job can take down another.
+stopped has equally many seeds of every arm, and no job can take down another. If the study's plan
+says `plan.stop=decided`, an arm gets no further seed once its contrasts are decided.
 """
 
 from collections import Counter, defaultdict
@@ -12,11 +13,14 @@ from pathlib import Path
 from pods.analysis.loading.series_names import varied
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job, has_work_left, prepare
+from pods.launch.decisions import decision_lines, undecided
 from pods.launch.figures import draw_figures
 from pods.method.keep import try_functions
 from pods.runs.freeze import check_budgets, has_ended
-from pods.runs.identity import identity_keys
+from pods.runs.identity import identity, identity_keys, run_folder
+from pods.runs.plan import register
 from pods.runs.status import state_of
+from pods.runs.store import RunStore
 from pods.system.console import lossy_console, printable
 from pods.system.errors import AGAIN, FAILED
 from pods.system.machine import warn_if_busy
@@ -46,11 +50,15 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
     check_data(config.task for config in configs)
     try_functions(configs)
     check_budgets(configs)
-    jobs = _freeze(configs)
-    _announce(jobs, backend)
-
-    waiting = [job for job in jobs if has_work_left(job.store, job.config)]
-    stopped = backend.run(waiting)
+    register(configs)
+    try:
+        if configs[0].plan.stop == "decided":
+            jobs, stopped = _execute_until_decided(configs, backend)
+        else:
+            jobs = _freeze(configs)
+            stopped = _execute(jobs, backend)
+    finally:
+        backend.close()
 
     states = Counter(_state(job) for job in jobs)
     print(f"{states['done']} of {len(jobs)} jobs done")
@@ -58,6 +66,39 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
         raise _failure(jobs, states, stopped)
     if figure:
         draw_figures([job.store.folder for job in jobs])
+
+
+def _execute(jobs: Sequence[Job], backend: Backend) -> bool:
+    """Execute the jobs that have work left; return whether a signal has asked to stop."""
+    _announce(jobs, backend)
+    waiting = [job for job in jobs if has_work_left(job.store, job.config)]
+    return backend.run(waiting)
+
+
+def _execute_until_decided(configs: Sequence[Config], backend: Backend) -> tuple[list[Job], bool]:
+    """Execute the jobs seed by seed, each time only of arms that are not decided.
+
+    Return the jobs that were asked for, and whether a signal has asked to stop.
+    """
+    jobs: list[Job] = []
+    for seed in sorted({config.seed for config in configs}):
+        still_open = undecided(configs)
+        all_of_seed = [config for config in configs if config.seed == seed]
+        chosen = [config for config in all_of_seed if config in still_open or _is_done(config)]
+        of_seed = _freeze(chosen)
+        jobs += of_seed
+        if all(_state(job) == "done" for job in of_seed):
+            continue
+
+        print(f"seed {seed}:", end=" ")
+        if _execute(of_seed, backend):
+            return jobs, True
+        print(*decision_lines(configs), sep="\n", flush=True)
+    return jobs, False
+
+
+def _is_done(config: Config) -> bool:
+    return RunStore(run_folder(config, identity(config))).status()["state"] == "done"
 
 
 def _freeze(configs: Sequence[Config]) -> list[Job]:

@@ -1,4 +1,4 @@
-"""What needs saying of others' runs: what is settled, best checkpoints, small test sets.
+"""What needs saying of others' runs: what is told apart, best checkpoints, small test sets.
 
 Shapes: K = checkpoints of a run.
 """
@@ -14,7 +14,7 @@ from pods.analysis.compare.compare import Comparison
 from pods.analysis.compare.text import shown_difference, verdicts
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import all_curves
-from pods.analysis.numbers.statistics import ALPHA, Floats, is_settled
+from pods.analysis.numbers.statistics import ALPHA, Floats, is_told_apart
 
 POWER = 0.8
 MOST_SEEDS = 1000
@@ -24,7 +24,7 @@ LEAST_CHECKPOINTS = 5  # the best one, and four around it
 
 
 def decisions(comparison: Comparison) -> Iterator[str]:
-    """Say of each contrast and outcome whether it is settled, by which test, and what it takes."""
+    """Say of each contrast and outcome if it is told apart, by which test, and what it takes."""
     rows = comparison.contrasts.itertuples()
     tests = comparison.contrasts.groupby("outcome").p.transform("count")
     for row, count, verdict in zip(rows, tests, verdicts(comparison), strict=True):
@@ -32,21 +32,21 @@ def decisions(comparison: Comparison) -> Iterator[str]:
 
 
 def _decision(row: Any, tests: int, verdict: str, comparison: Comparison) -> str:
-    """Say of a contrast, which is one of so many tests, whether it is settled."""
+    """Say of a contrast, which is one of so many tests, whether it is told apart."""
     paired = row.design == "paired"
     runs = f"{row.runs} pairs" if paired else f"{row.runs} and {row.baseline_runs} runs"
     if np.isnan(row.p) or np.isnan(row.low):
-        return f"Not settled ({runs}). {verdict}"
+        return f"Not told apart ({runs}). {verdict}"
     test = f"{'paired' if paired else 'Welch'} t test, {runs}"
-    if is_settled(row.p_holm):
-        return f"Settled ({test}). {verdict}"
+    if is_told_apart(row.p_holm):
+        return f"Told apart ({test}). {verdict}"
 
     fewest = min(row.runs, row.baseline_runs)
     seeds = seeds_needed(row.estimate, row.stderr * fewest**0.5, tests, paired)
     more_seeds = _more_seeds(seeds, row, comparison)
     return (
-        f"Not settled ({test}). {verdict} {more_seeds} would settle a difference of this size four "
-        "times in five."
+        f"Not told apart ({test}). {verdict} {more_seeds} would show a difference of this size "
+        "four times in five."
     )
 
 

@@ -51,13 +51,13 @@ def sentence(series: str, baseline: str, points: pd.DataFrame) -> str:
 
     if not where:
         side = "ahead of" if lead[0] > 0 else "behind"
-        settled = points.low > 0 if lead[0] > 0 else points.high < 0
+        apart = points.low > 0 if lead[0] > 0 else points.high < 0
         text = f"{series} is {side} {baseline} at every r from {lowest} to {highest}"
-        if settled.all():
+        if apart.all():
             return f"{text} (95 %, each r by itself)."
-        if not settled.any():
-            return f"{text}, but at none is that settled (95 %)."
-        return f"{text} (settled at 95 % for r from {_ranges(ratios, settled.to_numpy())})."
+        if not apart.any():
+            return f"{text}, but at none does the 95 % interval exclude 0."
+        return f"{text} (95 % for r from {_ranges(ratios, apart.to_numpy())})."
 
     [place] = where
     more = "more" if lead[-1] > 0 else "less"
@@ -95,13 +95,8 @@ def card_sentences(table: pd.DataFrame, study: Study) -> Iterator[str]:
     row: Record
     for row in table[table.by == "card"].itertuples():
         points = shown_difference(abs(row.estimate), study)
-        interval = f"95 %: {interval_text(row.estimate, row.low, row.high, study)}"
-        if row.low * row.high > 0:
-            side = "ahead of" if row.estimate > 0 else "behind"
-            certainty = interval
-        else:
-            side = "above" if row.estimate > 0 else "below"
-            certainty = f"not settled; {interval}"
+        side = "above" if row.estimate > 0 else "below"
+        certainty = f"95 %: {interval_text(row.estimate, row.low, row.high, study)}"
         if np.isnan(row.low):
-            certainty = "not settled, with so few runs"
+            certainty = "no interval, with so few runs"
         yield f"{row.card}: {row.series} is {points} {side} {row.baseline} ({certainty})."

@@ -21,14 +21,14 @@ from pods.analysis.loading.study import Study
 from pods.analysis.numbers.contrasts import Contrast, choose_arms, choose_pairs, contrast_of
 from pods.analysis.numbers.outcomes import RunCurve, Window, values_of
 from pods.analysis.numbers.span import window_of
-from pods.analysis.numbers.statistics import holm, is_settled, spread, t_test
+from pods.analysis.numbers.statistics import holm, is_told_apart, spread, t_test
 
 DRAWS = 10_000
 SEED = 0  # of the resampling, whose draws for a contrast do not depend on other contrasts
 MANY = 4  # more arms than this are ranked
 BEST = "best"
-BEHIND = "behind"
-NOT_SETTLED = "not settled"
+BELOW = "below"
+NOT_TOLD_APART = "not told apart"
 CRITERIA = {"mean": "mean_accuracy", "final": "final_accuracy"}
 
 
@@ -41,7 +41,7 @@ class Ranking:
     table: pd.DataFrame
     """One row per arm: rank; series; runs; value and stderr (mean over runs); design of the
     test against the best; estimate (mean of arm - best), low and high (95 % t interval); p; p_holm;
-    against_best (best, behind or not settled)."""
+    against_best (best, below or not told apart)."""
 
     @property
     def best(self) -> str:
@@ -137,9 +137,9 @@ def rank_arms(
 ) -> Ranking:
     """Rank arms by an outcome of their runs in the window of all of them.
 
-    Each other arm is tested against the one that came out best, as contrasts are. It is `behind`
-    only if that is settled; what is left is `not settled`, so that the search for the best (n, m)
-    ends with a set and not with the luckiest of many. An arm whose value is unknown comes last.
+    Each other arm is tested against the one that came out best, as contrasts are. It is `below`
+    only if it is told apart; the others are `not told apart`, so that the search for the best
+    (n, m) ends with a set and not with the luckiest of many. An arm of unknown value comes last.
     """
     values = {name: values_of(outcome, runs, span) for name, runs in arms.items()}
     means = pd.Series({name: runs.mean() for name, runs in values.items()})
@@ -163,8 +163,8 @@ def rank_arms(
 
     table = pd.DataFrame(rows)
     table["p_holm"] = holm(table.p.to_numpy(float))
-    settled = table.p_holm.map(is_settled)
-    table["against_best"] = np.where(settled, BEHIND, NOT_SETTLED)
+    apart = table.p_holm.map(is_told_apart)
+    table["against_best"] = np.where(apart, BELOW, NOT_TOLD_APART)
     table.loc[0, "against_best"] = BEST
     return Ranking(outcome, table)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.compare.compare import BEST, SEED, Comparison, Ranking, compare
+from pods.analysis.compare.planned import EXPLORES, planned_lines
 from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
@@ -62,10 +63,14 @@ def compare_study(
     (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
     for name, table in tables_of(comparison).items():
         write_csv(figures / f"compare.{name}csv", table, study)
-    write_json(figures / "compare.json", findings(comparison))
+    planned = planned_lines(loaded)
+    write_json(figures / "compare.json", {"planned": planned} | findings(comparison))
     if latex:
         for shown in shown_tables(comparison):
             write_latex(figures / f"compare.{shown.name}tex", shown.table)
+    yield "\n".join([*planned, ""])
+    if loaded.plans:
+        yield EXPLORES
     yield format_comparison(comparison)
     yield f"\ntables: {figures}/compare.*"
 
@@ -163,7 +168,7 @@ def _ranking(ranking: Ranking, study: Study) -> ShownTable:
     unit = "%" if study.share else "in units of the score"
     title = (
         f"arms by {title_of(ranking.outcome, study)}, {unit}, and their difference to the best "
-        "with its 95 % t interval;\nnot settled: p after Holm's correction is not below 0.05"
+        "with its 95 % t interval;\nnot told apart: p after Holm's correction is not below 0.05"
     )
     return _shown("ranking.", title, ranks, study)
 

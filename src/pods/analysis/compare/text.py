@@ -1,7 +1,7 @@
 """Say what a comparison finds: a sentence per contrast and outcome, and what weakens it.
 
-`ahead`, `behind` and `not settled` are as in `pods/analysis/README.md`; a sentence never says that
-arms are equal.
+It explores, so it says above and below. What a plan asks is settled, ahead, behind and equal
+(`planned.py`).
 """
 
 import math
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pods.analysis.compare.compare import BEHIND, NOT_SETTLED, Comparison
+from pods.analysis.compare.compare import BELOW, NOT_TOLD_APART, Comparison
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import RunCurve, amount, run_curves, title_of
 from pods.analysis.numbers.span import span_lines
-from pods.analysis.numbers.statistics import FEW_RUNS, LEAST_RUNS, is_settled
+from pods.analysis.numbers.statistics import FEW_RUNS, LEAST_RUNS
 from pods.analysis.numbers.tables import slow_runs
 from pods.system.text import short
 
@@ -42,24 +42,22 @@ def ranking_verdict(comparison: Comparison) -> str:
         value += " %"
     first = f"{ranking.best} has the highest {title}, {value} over {runs}."
     if ranking.table.p.isna().all():
-        return (
-            f"{first} Nothing is settled: that takes {LEAST_RUNS} runs of each arm, which differ."
-        )
+        return f"{first} No arm is told apart: that takes {LEAST_RUNS} runs of each, which differ."
 
     sentences = [first]
-    behind = ranking.arms(BEHIND)
-    if behind:
-        verb = "is" if len(behind) == 1 else "are"
+    below = ranking.arms(BELOW)
+    if below:
+        verb = "is" if len(below) == 1 else "are"
         rest = len(ranking.table) - 1
-        sentences.append(f"{len(behind)} of {rest} other arms {verb} behind it.")
-    not_settled = ranking.arms(NOT_SETTLED)
-    if not_settled:
-        sentences.append(f"Not settled against it: {', '.join(short(not_settled))}.")
+        sentences.append(f"{len(below)} of {rest} other arms {verb} below it.")
+    others = ranking.arms(NOT_TOLD_APART)
+    if others:
+        sentences.append(f"Not told apart from it: {', '.join(short(others))}.")
     return " ".join(sentences)
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Return a sentence for each contrast and outcome: the difference, and if it is settled."""
+    """Return a sentence for each contrast and outcome: the difference, its interval and p."""
     table = comparison.contrasts
     families = table.groupby("outcome").p.count()
     lines = []
@@ -75,18 +73,14 @@ def _verdict(row: Record, family: int, study: Study) -> str:
     title = title[0].upper() + title[1:]
     if np.isnan(row.estimate):
         return (
-            f"{title}: {row.series} against {row.baseline} is not settled: "
+            f"{title}: {row.series} against {row.baseline} is unknown: "
             "a run has a value that is no number."
         )
 
     points = shown_difference(abs(row.estimate), study)
     certainty = _certainty(row, family, study)
-    is_lower = row.estimate < 0
-    if is_settled(row.p_holm):
-        side = "behind" if is_lower else "ahead of"
-        return f"{title}: {row.series} is {points} {side} {row.baseline} ({certainty})."
-    side = "below" if is_lower else "above"
-    return f"{title}: {row.series} is {points} {side} {row.baseline}, not settled ({certainty})."
+    side = "below" if row.estimate < 0 else "above"
+    return f"{title}: {row.series} is {points} {side} {row.baseline} ({certainty})."
 
 
 def shown_score(value: float, study: Study) -> str:
@@ -110,7 +104,7 @@ def _certainty(row: Record, family: int, study: Study) -> str:
 
     fewest = min(row.runs, row.baseline_runs)
     if fewest < LEAST_RUNS:
-        parts.append(f"with {runs} nothing can be settled")
+        parts.append(f"with {runs} there is no p")
         return "; ".join(parts)
     if not parts:
         return NO_SPREAD[row.design].format(runs=runs)

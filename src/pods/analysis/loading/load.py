@@ -5,7 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from pods.analysis.loading.study import KEY, Study
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import clocks
 from pods.runs.identity import SOURCES
+from pods.runs.plan import read_plans
 from pods.runs.store import RunStore, run_folders
 from pods.system.text import short
 
@@ -87,10 +88,12 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False, priced: boo
         return read_import(folder).study(folder.name)
 
     opened = _open(folders)
-    checked = _check(opened, priced)
+    plans = read_plans(folder)
+    may_stop = bool(plans) and plans[-1].plan.stop == "decided"
+    checked = _check(opened, priced, may_stop)
     if not allow:
         _refuse(opened, checked)
-    return _study(folder, opened, checked, priced)
+    return replace(_study(folder, opened, checked, priced), plans=plans)
 
 
 def _open(folders: Sequence[Path]) -> _Opened:
@@ -141,13 +144,16 @@ def _why_set_aside(run: Run) -> str:
     return f"{label} never began: its command runs it, {remove}"
 
 
-def _check(opened: _Opened, priced: bool) -> _Checked:
-    """Name everything that is missing, twice there or different, apart from runs set aside."""
+def _check(opened: _Opened, priced: bool, may_stop: bool) -> _Checked:
+    """Name everything that is missing, twice there or different, apart from runs set aside.
+
+    An arm may have stopped, so that it lacks only seeds below its last one.
+    """
     runs = _named(opened.runs)
     duplicates = _duplicates(runs)
     missing = list(opened.unreadable)
     if not opened.unreadable:  # it may be those
-        missing += _missing_seeds(runs, opened.set_aside)
+        missing += _missing_seeds(runs, opened.set_aside, may_stop)
     missing += duplicates.values()
     for named in runs:
         missing += [str(fault) for fault in named.faults]
@@ -157,7 +163,9 @@ def _check(opened: _Opened, priced: bool) -> _Checked:
     return _Checked(runs, kept, missing, differences)
 
 
-def _missing_seeds(runs: Sequence[_NamedRun], set_aside: Sequence[Run]) -> list[str]:
+def _missing_seeds(
+    runs: Sequence[_NamedRun], set_aside: Sequence[Run], may_stop: bool
+) -> list[str]:
     """Name the seeds that one series has and another one lacks, also as a run that is set aside."""
     series = {place(named.run.identity): named.series for named in runs}
     present = {named.label for named in runs}
@@ -166,9 +174,11 @@ def _missing_seeds(runs: Sequence[_NamedRun], set_aside: Sequence[Run]) -> list[
 
     missing = []
     seeds = sorted({named.run.config.seed for named in runs})
+    last = {named.series: named.run.config.seed for named in runs}  # by seed within a series
     for name, seed in itertools.product(series.values(), seeds):
         label = f"{name} seed {seed}"
-        if label not in present:
+        stopped = may_stop and seed > last[name]
+        if label not in present and not stopped:
             missing.append(f"{label}: never run")
     return missing
 
@@ -235,6 +245,7 @@ def _study(folder: Path, opened: _Opened, checked: _Checked, priced: bool) -> St
         inconsistencies=checked.differences,
         order=_order(folder, checked.runs),
         varied=list(checked.kept[0].varied),
+        seeds=sorted({run.config.seed for run in (*opened.runs, *opened.set_aside)}),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from pods.analysis.loading.series_names import SEPARATOR
+from pods.runs.plan import Registered
 
 MEASURED = "measured"
 KEY = ["series", "seed", "run"]  # the first columns of each table
@@ -57,6 +58,10 @@ class Study:
     """The card that the clock is made by, as `pods.analysis.loading.prices` has it."""
     varied: Sequence[str] = ()
     """The keys that tell curves of one arm, n and m apart; each is a column of `runs`."""
+    plans: Sequence[Registered] = ()
+    """The plans that the study has had, the newest last."""
+    seeds: Sequence[int] = ()
+    """The seeds of all runs in rising order, also of those that failed or never began."""
 
     @property
     def per_step(self) -> str:

@@ -73,7 +73,7 @@ def t_test(values: Floats) -> TTest:
         return TTest(estimate)
 
     stderr = _stderr(values)
-    if not _has_spread(stderr, values):
+    if not has_spread(values):
         return _without_spread(estimate, stderr, len(values))
     return _with_spread(estimate, stderr, df=len(values) - 1, runs=len(values))
 
@@ -89,7 +89,7 @@ def welch_test(arm: Floats, baseline: Floats) -> TTest:
     baseline_variance = _stderr(baseline) ** 2
     variance = arm_variance + baseline_variance
     stderr = float(np.sqrt(variance))
-    if not _has_spread(stderr, np.concatenate([arm, baseline])):
+    if not _is_spread(stderr, np.concatenate([arm, baseline])):
         return _without_spread(estimate, stderr, runs)
 
     # the degrees of freedom by Welch and Satterthwaite
@@ -119,7 +119,12 @@ def _stderr(values: Floats) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
-def _has_spread(stderr: float, values: Floats) -> bool:
+def has_spread(values: Floats) -> bool:
+    """Whether two or more (S,) values differ by more than rounding; False: a NaN is among them."""
+    return _is_spread(_stderr(values), values)
+
+
+def _is_spread(stderr: float, values: Floats) -> bool:
     """Tell a standard error from rounding; with a NaN among the values there is none."""
     return stderr > NEGLIGIBLE * max(1.0, float(np.abs(values).max()))
 
@@ -146,10 +151,10 @@ def holm(p: Floats) -> Floats:
     return adjusted
 
 
-def is_settled(p_holm: float) -> bool:
-    """Whether a contrast's 95 % interval, after Holm over its family, excludes 0; NaN: it is not.
+def is_told_apart(p_holm: float) -> bool:
+    """Whether p after Holm's correction over the family is below 0.05; NaN: it is not.
 
-    `pods/analysis/README.md` defines the word.
+    This explores. Only a plan's contrast is settled: `pods/analysis/README.md` has the words.
     """
     return p_holm < ALPHA
 

@@ -1,0 +1,124 @@
+"""A study's plan as it was registered: with hash and time, before the runs that it is about."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pods.config.parse import ConfigError
+from pods.config.plan import PlanConfig, Question, question
+from pods.config.schema import Config
+from pods.runs.files import json_lines, read_lines, read_or_empty, replace
+from pods.runs.store import RunStore, run_folders
+from pods.runs.writable import named_if_unwritable
+
+PLAN = "plan.jsonl"
+"""A line for each plan that the study has had, the newest last."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A plan, and what there was of the study when it was registered."""
+
+    time: str
+    """In UTC, to the second."""
+    sha256: str
+    runs: int
+    """Runs that had begun."""
+    plan: PlanConfig
+
+    @property
+    def questions(self) -> list[Question]:
+        """The contrasts of the plan."""
+        return [question(text) for text in self.plan.contrasts]
+
+
+def register(configs: Sequence[Config]) -> None:
+    """Write the plan of these configs into their study's folder, if it is new or has changed.
+
+    Configs without a plan change nothing.
+
+    `ConfigError`: they have several plans, or an arm would get more seeds than theirs allows.
+    """
+    first = configs[0]
+    for config in configs:
+        if config.plan != first.plan or config.study != first.study:
+            raise ConfigError("plan", "", "must be the same in all runs of a sweep, and one study")
+    if not first.plan.contrasts:
+        return
+
+    folder = Path(first.runs_dir, first.study)
+    begun = [path for path in run_folders(folder) if RunStore(path).status()["state"] != "pending"]
+    _check_seeds(configs, begun)
+    plans = read_plans(folder)
+    if plans and plans[-1].plan == first.plan:
+        return
+
+    content = asdict(first.plan)
+    record = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sha256": _hash(content),
+        "runs": len(begun),
+        "plan": content,
+    }
+    with named_if_unwritable(first.runs_dir, first.study):
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / PLAN
+        replace(path, read_or_empty(path) + json_lines([record]), durable=True)
+
+
+def _check_seeds(configs: Sequence[Config], begun: Sequence[Path]) -> None:
+    """Check that the runs of a study have no more seeds than the plan allows."""
+    plan = configs[0].plan
+    seeds = {config.seed for config in configs}
+    for path in begun:
+        seeds.add(int(path.name.partition("-")[0].removeprefix("seed")))
+    count = len(seeds - set(plan.without))
+    if plan.seeds is not None and count > plan.seeds:
+        allowed = f"the study has {count} seeds; a larger number is a change, which is shown"
+        raise ConfigError("plan.seeds", plan.seeds, allowed)
+
+
+def _hash(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_plans(folder: Path) -> list[Registered]:
+    """Return the plans that a study has had, the newest last.
+
+    `ValueError`: the file is damaged, or a plan was edited after it was registered.
+    """
+    path = folder / PLAN
+    plans = []
+    for line in read_lines(path) if path.is_file() else []:
+        try:
+            if line["sha256"] != _hash(line["plan"]):
+                raise ValueError("a plan was edited after it was registered")
+            plan = PlanConfig(**line["plan"])
+            plans.append(Registered(line["time"], line["sha256"], int(line["runs"]), plan))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path}: is damaged: {error!r}") from error
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    return plans
+
+
+def changes(plans: Sequence[Registered]) -> Iterator[str]:
+    """Yield a line for each key of a study's plan that has changed since it was registered."""
+    for before, after in itertools.pairwise(plans):
+        old = asdict(before.plan)
+        new = asdict(after.plan)
+        when = f"changed {after.time}, after {after.runs} runs had begun"
+        for name in old:
+            if name != "contrasts" and old[name] != new[name]:
+                yield f"{when}: plan.{name} {old[name]} -> {new[name]}"
+        for text in old["contrasts"]:
+            if text not in new["contrasts"]:
+                yield f"{when}: removed {text}"
+        for text in new["contrasts"]:
+            if text not in old["contrasts"]:
+                yield f"{when}: added {text}"
