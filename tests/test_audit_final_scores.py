@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pods.analysis.numbers.sequential import interval_at_every_look
 from pods.cli.main import main
 
 SEEDS = range(6)
@@ -107,3 +108,33 @@ def test_other_headers_are_understood(header, key, tmp_path, monkeypatch, capsys
     said = verdict(capsys)
     assert f"score: {key} (proposed)" in said
     assert "a is 2.50 points below b" in said
+
+
+def test_a_plan_is_judged_and_without_one_all_explores(table, capsys):
+    table([3.0] * 6, [3.0] * 6)
+    assert verdict(capsys).startswith("no plan: what follows explores\n\nOver seconds: ")
+    Path("plan.yaml").write_text(
+        'contrasts: ["trick over vanilla: ahead by 1 to 2"]\noutcome: final_accuracy\nx: steps\n'
+    )
+    heading, line, *_ = verdict(capsys, "--plan", "plan.yaml").splitlines()
+    assert re.match("plan [0-9a-f]{12}, of which nothing tells if it was made before", heading)
+    low, high = interval_at_every_look(GAINS, 0.05)
+    assert low < 0 and line.startswith(
+        "Final Held-out correct [%]: trick over vanilla is open after 6 seeds: 2.50 points above "
+        f"(95 %: {low:.2f} to {high:.2f}); about "
+    )
+    assert line.endswith("about 1 more seed would decide it; expected ahead by 1 to 2.")
+    assert json.loads(Path("pods-audit/audit.json").read_text())["planned"] == [heading, line]
+    for text, said in (
+        (
+            "contrast: [a over b]",
+            "plan.contrast=['a over b']: no such key; did you mean ",
+        ),
+        ("margin: -1", "plan.margin=-1: must be a number >= 0"),
+        ("contrasts: [a]", "plan.contrasts=['a']: 'a' must be ARM over BASELINE"),
+        ("{", "--plan=plan.yaml: must be a YAML file of a plan: "),
+        ("x: tokens", "plan.x=tokens: must be one of train_seconds, steps"),
+    ):
+        Path("plan.yaml").write_text(text)
+        assert main(["audit", "results.csv", "--plan", "plan.yaml"]) == 2
+        assert said in capsys.readouterr().err

@@ -10,7 +10,7 @@ from pods.config.key import Amount, Count, Text, Whole, operational
 
 NUMBER = r"\d+(?:\.\d+)?"
 QUESTION = re.compile(
-    r"(?P<arm>.+?) over (?P<baseline>.+?)"
+    r"(?P<arm>[^:]+?) over (?P<baseline>[^:]+?)"
     rf"(?:: (?P<expected>ahead|behind|equal)(?: by (?P<low>{NUMBER}) to (?P<high>{NUMBER}))?)?"
     r"(?: at (?P<prices>\S+))?"
 )

@@ -56,6 +56,8 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
             jobs, stopped = _execute_until_decided(configs, backend)
         else:
             jobs = _freeze(configs)
+            _announce(jobs, backend)
+            _warn(jobs)
             stopped = _execute(jobs, backend)
     finally:
         backend.close()
@@ -70,7 +72,6 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
 
 def _execute(jobs: Sequence[Job], backend: Backend) -> bool:
     """Execute the jobs that have work left; return whether a signal has asked to stop."""
-    _announce(jobs, backend)
     waiting = [job for job in jobs if has_work_left(job.store, job.config)]
     return backend.run(waiting)
 
@@ -91,6 +92,9 @@ def _execute_until_decided(configs: Sequence[Config], backend: Backend) -> tuple
             continue
 
         print(f"seed {seed}:", end=" ")
+        _announce(of_seed, backend)
+        if of_seed == jobs:  # the first ones
+            _warn(jobs)
         if _execute(of_seed, backend):
             return jobs, True
         print(*decision_lines(configs), sep="\n", flush=True)
@@ -131,6 +135,11 @@ def _announce(jobs: Sequence[Job], backend: Backend) -> None:
         print(f"{states['failed']} failed earlier; retry=failed runs them again")
     if states["running"]:
         print(f"{states['running']} already running")
+
+
+def _warn(jobs: Sequence[Job]) -> None:
+    """Say that this machine is busy with other things, if jobs are about to run on it."""
+    states = Counter(_state(job) for job in jobs)
     first = jobs[0].config
     if first.launch.on == "local" and states["done"] < len(jobs):
         warn_if_busy(first.hardware.device, own_jobs=states["running"])

@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pods.config.parse import ConfigError
-from pods.config.plan import PlanConfig, Question, question
-from pods.config.schema import Config
+import yaml
+
+from pods.config.parse import ConfigError, read_value, unknown_key
+from pods.config.plan import PlanConfig, Question, question, refusals
+from pods.config.schema import CONF, Config
 from pods.runs.files import json_lines, read_lines, read_or_empty, replace
 from pods.runs.store import RunStore, run_folders
 from pods.runs.writable import named_if_unwritable
@@ -105,6 +107,31 @@ def read_plans(folder: Path) -> list[Registered]:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     return plans
+
+
+def plan_of_file(path: Path) -> Registered:
+    """Read a plan from a YAML file with the keys of `plan`, for runs of other trainers.
+
+    `ConfigError`: it cannot be read, or a key is unknown or has a value that is not allowed.
+    """
+    try:
+        content = yaml.safe_load(path.read_bytes())
+        defaults = yaml.safe_load((CONF / "config.yaml").read_bytes())["plan"]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError("--plan", path, f"must be a YAML file of a plan: {reason}") from error
+    if not isinstance(content, dict):
+        raise ConfigError("--plan", path, "must be a YAML file with lines such as margin: 0.5")
+
+    for name in content:
+        if name not in defaults:
+            raise ConfigError(f"plan.{name}", content[name], unknown_key(f"plan.{name}"))
+    values = {name: read_value(f"plan.{name}", defaults[name]) for name in defaults}
+    values |= {str(name): read_value(f"plan.{name}", content[name]) for name in content}
+    plan = PlanConfig(**values)
+    for key, allowed in refusals(plan, CONF / "prices"):
+        raise ConfigError(key, values[key.removeprefix("plan.")], allowed)
+    return Registered(time="", sha256=_hash(asdict(plan)), runs=0, plan=plan)
 
 
 def changes(plans: Sequence[Registered]) -> Iterator[str]:

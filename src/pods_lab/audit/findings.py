@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from pods.analysis.compare.compare import DRAWS, Comparison, compare
+from pods.analysis.compare.planned import planned_lines
 from pods.analysis.compare.tables import findings, format_tables, tables_of
 from pods.analysis.compare.text import caveats, ranking_verdict
 from pods.analysis.figures import specs
@@ -15,6 +16,7 @@ from pods.analysis.loading.study import Study
 from pods.analysis.numbers.tables import Tables, readable, tables
 from pods.analysis.report import write_report
 from pods.analysis.writing import write_csv, write_json
+from pods.runs.plan import Registered
 from pods_lab.audit.axes import X, axes, short
 from pods_lab.audit.extras import best_checkpoints, decisions, remarks
 from pods_lab.audit.foreign import Audited
@@ -92,14 +94,30 @@ def write(
         verdicts += [f"Over {part.over}: {line}" for line in part.decisions]
     specs.write(first.figure, first.study, folder)
     later_figures = [part.figure for part in parts[1:]]
-    lead = verdicts + sentences + about["took"]
+    lead = about["planned"] + verdicts + sentences + about["took"]
     page = folder / "report.html"
     write_report(_thin(first.study), first.tables, page, lead, first.comparison, later_figures)
 
     content = _content(audited, about, sentences, parts, best)
     write_json(folder / MARK, content)
-    lines = [*verdicts, "", *sentences, "", *about["took"], "", *_table_and_caveats(first)]
+    lines = [*about["planned"], "", *verdicts, "", *sentences, "", *about["took"], ""]
+    lines += _table_and_caveats(first)
     return lines, content
+
+
+def planned_of(study: Study, plan: Registered | None) -> list[str]:
+    """Say what a plan asked of the runs and what came out, or that there is none.
+
+    A ValueError says that the runs do not have the x of the plan.
+    """
+    if plan is None:
+        return planned_lines(study)
+    over = {one.x: one for one in axes(study)}
+    x = plan.plan.x
+    if x not in over:
+        raise ValueError(f"plan.x={x}: must be one that the runs have: {', '.join(over)}")
+    seeds = sorted(set(study.runs.seed))
+    return planned_lines(replace(over[x], x="train_seconds", plans=[plan], seeds=seeds))
 
 
 def _part(study: Study, mapping: Mapping, targets: Sequence[float] | None) -> _Part:

@@ -22,6 +22,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("paths", nargs="+", type=Path, metavar="PATH", help="folder or file of logs")
     add("--map", type=Path, help=f"mapping of columns (default: {MAP} if it is there)")
     add("--by", metavar="SOURCE", help="what to compare: name, config:KEY, column:NAME, path:REGEX")
+    plan = "plan of contrasts, by the keys of plan in conf/README.md; without one all explores"
+    add("--plan", type=Path, metavar="FILE", help=plan)
     add("--target", type=float, action="append", metavar="X", help="score whose time is compared")
     add("--init", action="store_true", help=f"write the proposed mapping into {MAP}, and stop")
     add("--out", type=Path, default=OUT, metavar="FOLDER", help=f"for the page (default: {OUT})")
@@ -49,7 +51,8 @@ def audit(*paths: str | Path, **mapping: Any) -> "Study":
 
 def run(options: argparse.Namespace) -> None:
     """Read the logs, say what was taken, compare, and write page, tables and figures."""
-    from pods_lab.audit.findings import check_folder, write
+    from pods.runs.plan import plan_of_file
+    from pods_lab.audit.findings import check_folder, planned_of, write
     from pods_lab.audit.foreign import study_of
     from pods_lab.audit.mapping import check, count_columns, read_map, typed, write_map
     from pods_lab.audit.propose import mapping_lines, propose
@@ -61,6 +64,7 @@ def run(options: argparse.Namespace) -> None:
     if options.by:
         given |= typed({"method": options.by})
     check_folder(options.out)
+    plan = None if options.plan is None else plan_of_file(options.plan)
     reading = _read(options.paths, given, any_steps=options.init)
     mapping = propose(reading.logs, given)
     if options.init:
@@ -75,7 +79,9 @@ def run(options: argparse.Namespace) -> None:
     took += mapping_lines(reading.logs, mapping, given)
     took.append(_config_line(reading))
     audited = study_of(reading.logs, mapping, reading.left_out, given)
-    lines, content = write(audited, mapping, options.target, {"took": took}, options.out)
+    planned = planned_of(audited.study, plan)
+    about = {"planned": planned, "took": took}
+    lines, content = write(audited, mapping, options.target, about, options.out)
     if options.json:
         print(json.dumps(content, indent=1))
     else:

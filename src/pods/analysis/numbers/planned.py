@@ -9,7 +9,7 @@ Shapes: U = units so far (seeds, or start policies).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,15 +59,20 @@ def judge(study: Study, registered: Registered) -> list[Judgement]:
 
 
 def _judge(study: Study, plan: PlanConfig, one: Question) -> Judgement:
-    """Look at one contrast after each unit, until it is decided or no further unit is complete."""
     try:
-        card = None if one.prices is None else read_card(one.prices)
-        seen = apply_filter(study, StudyFilter(x=plan.x, prices=card))
-        arm = _by_start(seen, one.arm)
-        baseline = _by_start(seen, one.baseline)
-    except ValueError as error:  # an arm without runs
-        return _unseen(one, plan.outcome, study, str(error))
+        return _look(study, plan, one)
+    except ValueError as error:  # an arm has no runs, or its runs cannot be seen at these prices
+        title = title_of(plan.outcome, study)
+        return Judgement(one, title, [], 0, np.nan, -np.inf, np.inf, "open", None, str(error))
 
+
+def _look(study: Study, plan: PlanConfig, one: Question) -> Judgement:
+    """Look at one contrast after each unit, until it is decided or no further unit is complete."""
+    card = None if one.prices is None else read_card(one.prices)
+    filtered = apply_filter(study, StudyFilter(x=plan.x, prices=card))
+    seen = replace(filtered, metric=study.metric)  # which others' runs call by their own name
+    arm = _by_start(seen, one.arm)
+    baseline = _by_start(seen, one.baseline)
     curves = [*arm.values(), *baseline.values()]
     pairs, why = _complete_pairs(seen, plan, arm, baseline)
     alpha = ALPHA / len(plan.contrasts)
@@ -96,11 +101,6 @@ def _judge(study: Study, plan: PlanConfig, one: Question) -> Judgement:
         needed=units_to_decide(values, alpha, margin) if state == "open" else None,
         why=why if state == "open" else "",
     )
-
-
-def _unseen(one: Question, outcome: str, study: Study, why: str) -> Judgement:
-    title = title_of(outcome, study)
-    return Judgement(one, title, [], 0, np.nan, -np.inf, np.inf, "open", None, why)
 
 
 def _by_start(study: Study, arm: str) -> dict[str, str]:
