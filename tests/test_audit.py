@@ -380,4 +380,4 @@ def test_verdicts_on_simulated_studies_are_right_as_often_as_they_say():
     """Few studies here; experiments/audit/coverage.csv has many."""
     coverage = runpy.run_path(str(ROOT / "experiments/audit/coverage.py"))
     found = coverage["simulate"]("8 seeds, no difference", 40)
-    assert found["coverage"] >= 0.85 and found["settled"] <= 0.15
+    assert found["coverage"] >= 0.85 and found["told_apart"] <= 0.15

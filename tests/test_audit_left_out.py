@@ -108,4 +108,4 @@ def test_no_run_of_a_coarse_study_is_lost_and_false_verdicts_are_nominal():
     """Few studies here; experiments/audit/coverage.csv has many."""
     coverage = runpy.run_path(str(ROOT / "experiments/audit/coverage.py"))
     found = coverage["simulate"]("6 seeds, 30 questions, no difference", 25)
-    assert found["left_out"] == 0 and found["coverage"] >= 0.85 and found["settled"] <= 0.16
+    assert found["left_out"] == 0 and found["coverage"] >= 0.85 and found["told_apart"] <= 0.16

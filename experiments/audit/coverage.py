@@ -81,10 +81,10 @@ def study(case: str, index: int) -> tuple[list[Log], dict[str, str], float]:
 
 
 def simulate(case: str, studies: int) -> dict[str, float | str]:
-    """Count intervals that hold the truth, studies with any verdict of settled, runs left out."""
+    """Count intervals that hold the truth, studies with any contrast told apart, runs left out."""
     covered = 0
     contrasts = 0
-    settled = 0
+    told_apart = 0
     left_out = 0
     for index in range(studies):
         drawn, given, lift = study(case, index)
@@ -97,12 +97,12 @@ def simulate(case: str, studies: int) -> dict[str, float | str]:
         covered += int(((tests.low <= truth) & (truth <= tests.high)).sum())
         contrasts += len(tests)
         said = [line for line in decisions(found) if ". Mean" in line]
-        settled += any(line.startswith("Settled") for line in said)
+        told_apart += any(line.startswith("Told apart") for line in said)
     return {
         "case": case,
         "studies": studies,
         "coverage": covered / contrasts,
-        "settled": settled / studies,
+        "told_apart": told_apart / studies,
         "left_out": left_out,
     }
 
