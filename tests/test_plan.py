@@ -84,6 +84,8 @@ def test_what_would_probably_decide():
     assert ends[0] < 0 < ends[1] and needed > 6
     assert units_to_decide(np.array([1.0]), ALPHA, 0.0) is None
     assert units_to_decide(np.array([1.0, -1.0]), ALPHA, 0.0) is None  # no number of them
+    assert units_to_decide(np.array([1.0, 1.0]), ALPHA, 0.0) is None  # nothing tells the spread
+    assert units_to_decide(np.array([1.0, np.nan]), ALPHA, 0.0) is None
 
 
 @pytest.mark.parametrize(("text", "found"), [

@@ -5,8 +5,6 @@ Shapes: S = differences so far, in the order in which they were made.
 
 import math
 
-import numpy as np
-
 from pods.analysis.numbers.statistics import Floats, has_spread
 
 PRIOR = 4.0  # variance of the effect that is expected, in variances of a difference
@@ -59,7 +57,7 @@ def state_of(low: float, high: float, margin: float) -> str:
 
 def units_to_decide(values: Floats, alpha: float, margin: float) -> int | None:
     """Return how many values would decide, if mean and deviation stayed; None: over `MOST`."""
-    if len(values) < 2 or np.isnan(values).any():
+    if len(values) < 2 or not has_spread(values):
         return None
     mean = float(values.mean())
     deviation = float(values.std(ddof=1))
