@@ -16,10 +16,10 @@ def interval_at_every_look(values: Floats, alpha: float) -> tuple[float, float]:
 
     With mean x, standard deviation s (ddof 1), v = S - 1 and g = `PRIOR`, the Bayes factor of an
     effect (mean / deviation) that is normal with variance g against none is
-    (1 + Sg)^(-1/2) ((1 + t²/v) / (1 + t²/(v (1 + Sg))))^(S/2) (Gönen et al. 2005, eq. 2, of one
-    sample). Under no effect it is a martingale of the scale-invariant statistics (Wang & Ramdas
-    2023, arXiv:2310.03722, section 4), so that it exceeds 1/alpha at some look with chance alpha at
-    most (Ville). The interval has the means at which it does not:
+    (1 + Sg)^(-1/2) ((1 + t²/v) / (1 + t²/(v (1 + Sg))))^(S/2), the two-sample one of Gönen et al.
+    2005 for one sample. Under no effect it is a martingale of the scale-invariant statistics (Wang
+    & Ramdas 2023, arXiv:2310.03722, the Gaussian mixture of section 4), so that it ever reaches
+    1/alpha with chance alpha at most (Ville). The interval has the means at which it does not:
 
         x ± s/√S √(v (k - 1) / (1 - k/(1 + Sg))), k = (√(1 + Sg) / alpha)^(2/S), if k < 1 + Sg,
 
