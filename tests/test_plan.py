@@ -389,6 +389,10 @@ def test_an_arm_stops_alone_and_one_that_is_not_asked_about_goes_on_while_any_is
     assert states == ["ahead", "open"]
     labels = [config.arm for config in undecided(arms)]
     assert labels == ["grpo", "random", "rloo"]
+    one = f"plan.contrasts={json.dumps([ASKED])}"
+    decided = [composed(*every, one, f"arm={arm}") for arm in (*made, "rloo")]
+    register(decided)
+    assert undecided(decided) == []
 
 
 def load_all(tmp_path):
