@@ -185,7 +185,8 @@ def test_what_is_no_log_is_counted_and_is_no_missing_run(runs):
     found = read(runs)
     assert found.left_out == []
     assert [line.partition(": ")[2] for line in found.notes[:2]] == [
-        f"not read as {kind}: no step column among problem, solution (--map FILE with step: [X])"
+        f"not read as {kind}: no step column among problem, solution (--map FILE with "
+        "step: [X], or if each row is the final score of a run: --by column:NAME)"
         for kind in ("CSV", "JSON lines")
     ]
     assert found.notes[2] == "5 files are no logs: 1 .md, 1 .safetensors, 1 .pt, 1 .json, 1 .log"

@@ -99,7 +99,7 @@ def test_init_writes_a_mapping_also_if_nothing_is_recognised(verb, tmp_path):
     code, _, _ = verb("logs", "--init")
     lines = (tmp_path / "pods-audit.yaml").read_text().splitlines()
     assert (code, lines[0]) == (0, 'score: "accuracy"  # column that is compared')
-    assert lines[13:] == ["# columns of the logs:", '#   "accuracy"', '#   "seconds"', '#   "step"',
+    assert lines[15:] == ["# columns of the logs:", '#   "accuracy"', '#   "seconds"', '#   "step"',
                           '#   "tokens"']  # fmt: skip
     assert len(verdict(verb("logs")[1])) == 6
     code, out, err = verb("logs", "--init")

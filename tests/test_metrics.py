@@ -128,7 +128,7 @@ def test_every_logged_column_is_in_the_table_of_columns():
     own = Grade("right", True, Parts(1.0), {"brevity": 0.5})
     [row, *_] = rollout_rows(step([replace(GROUPS[0], grades=[own] * 4)], None), replayable=True)
     made = step(GROUPS, STATS)
-    line = metrics(replace(made, sample=replace(made.sample, gap=0.125)))
+    line = metrics(replace(made, sample=replace(made.sample, gap=0.125)), engine_change=0.0)
     logged = {
         "metrics": [*LINE, *line, "reward/brevity"],
         "evaluations": EvaluationRecord.__struct_fields__, "rollouts": row}  # fmt: skip

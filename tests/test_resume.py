@@ -34,6 +34,7 @@ KINDS = {
     "with a lag": ("engine.lag=2",),
     "selection with a lag": ("engine.lag=2", "prompts=greso"),
     "several groups of a prompt": ("nm.groups=2", "prompts=mopps"),
+    "an adapter": ("model.tuning=lora", "update.lr=1e-2", "nm.m=4"),
     "off policy": ("update.epochs=2", "update.minibatches=2"),
 }
 

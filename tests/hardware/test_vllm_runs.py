@@ -109,6 +109,20 @@ def test_an_engine_that_goes_stale_raises_an_alarm_and_soon_ends_the_run(
     assert len(stale) == 3 and max(right) < 1e-5 and stale[0] > 1e-4
 
 
+def test_an_adapter_that_never_reaches_the_engine_raises_an_alarm(run, tmp_path):
+    """At a small learning rate the gap stays below its bound for long."""
+    words = ("budget.max_steps=21", "model.tuning=lora", "update.lr=1e-7", "nm.n=16")
+    result = run(tmp_path, *STEPS, *words, FAULT="stale")
+    assert result.returncode == 0, result.stdout + result.stderr
+    [alarm] = status(tmp_path)["alarms"]
+    assert alarm == "training the adapter has not changed the engine's log-probs, 20 steps in a row"
+    assert [line["engine_change"] for line in metrics(tmp_path)] == [0.0] * 21
+    (right := tmp_path / "right").mkdir()
+    assert run(right, *STEPS, *words).returncode == 0
+    assert status(right)["alarms"] == []
+    assert metrics(right)[-1].get("engine_change") is None
+
+
 def test_a_merge_that_rounds_the_change_away_ends_the_run_unless_it_is_corrected(run, tmp_path):
     coarse = (*STEPS, "model.tuning=lora", "model.dtype=bfloat16", "engine.dtype=bfloat16",
               "update.lr=1e-5")  # fmt: skip

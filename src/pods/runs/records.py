@@ -42,6 +42,7 @@ class Status(TypedDict, total=False):
     error: str | None
     exit_code: int | None
     skipped_steps: Count
+    alarms: list[str]
 
 
 class Clock(TypedDict):

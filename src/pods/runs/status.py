@@ -66,6 +66,7 @@ def status_row(folder: Path) -> dict[str, Any]:
         "error": unreadable or status.get("error"),
         "queued": queued(store) if state not in ("running", "done") else None,
         "skipped_steps": status.get("skipped_steps", 0),
+        "alarms": status.get("alarms", []),
         "changes": changes,
         "folder": str(store.folder),
     }
@@ -131,6 +132,7 @@ def _notes(row: dict[str, Any]) -> str:
         notes.append(f"submitted as {row['queued']}")
     if row["skipped_steps"]:
         notes.append(f"{row['skipped_steps']} steps not applied")
+    notes += [f"alarm: {alarm}" for alarm in row["alarms"]]
     if row["changes"]:
         notes.append(f"changed: {', '.join(row['changes'])}")
     return "; ".join(notes)

@@ -18,6 +18,7 @@ from pods.runs.lock import RunLock
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system.signals import Stop
+from pods.training.alarms import Alarms, EngineMotion
 from pods.training.clock import TrainClock
 from pods.training.data import Data, check_data, load_data
 from pods.training.loop import TrainingLoop
@@ -60,19 +61,21 @@ def build_trainer(
     process_group.on_main(check_data, store, data.facts, config.retry == "changed")
     worker = build_worker(config, data, stop.check, process_group)
     set_up_clock(clock, config)
+    loop = make_loop(config, data, worker, clock)
+    motion = EngineMotion(loop.engine, data.prompts[0], watched=config.model.tuning == "lora")
     return Trainer(
         config=config,
         store=store,
         lock=lock,
         worker=worker,
         stop=stop,
-        loop=make_loop(config, data, worker, clock),
+        loop=loop,
         state=RunState(prompt_selection.start(config.prompts)),
         questions=data.questions,
         tracker=tracker,
         progress=Progress(config.budget),
         report=report,
-        monitor=make_monitor(config),
+        alarms=Alarms(make_monitor(config), motion),
     )
 
 

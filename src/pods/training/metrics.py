@@ -13,8 +13,10 @@ from pods.training.step import SelectedGroup, Step, amounts
 from pods.types import Grade, Parts
 
 
-def metrics(step: Step) -> dict[str, Any]:
+def metrics(step: Step, engine_change: float | None = None) -> dict[str, Any]:
     """Return the step's line: means over all rollouts, `kept_*` over those that were kept.
+
+    `engine_change` is what `EngineMotion` measured before the step, if it did.
 
     `seconds*`, `cpu_seconds/*` and `train_seconds` are measured; everything else is a function of
     the config.
@@ -38,6 +40,8 @@ def metrics(step: Step) -> dict[str, Any]:
         line |= asdict(step.update)
     if step.sample.gap is not None:
         line["engine_gap"] = step.sample.gap
+    if engine_change is not None:
+        line["engine_change"] = engine_change
     line["kept_projection"] = step.kept_projection
     line["rollouts_per_group"] = [len(group.grades) for group in step.groups]
     line["kept"] = [group.kept.tolist() for group in step.groups]

@@ -30,10 +30,10 @@ from pods.runs.records import Clock
 from pods.runs.store import RunStore
 from pods.runs.tracking.tracker import Tracker
 from pods.system.signals import Preempted, Stop
+from pods.training.alarms import Alarms
 from pods.training.evaluate import Completed, chunk_size, complete, graded
 from pods.training.loop import TrainingLoop
 from pods.training.metrics import metrics, rollout_rows
-from pods.training.mismatch import MismatchMonitor
 from pods.training.progress import Progress
 from pods.training.resume import prune_checkpoints, restore_newest, write_state
 from pods.training.schedule import steps
@@ -61,7 +61,7 @@ class Trainer:
     tracker: Tracker
     progress: Progress
     report: Callable[[], None]  # writes seconds and memory by phase to the attempt's folder
-    monitor: MismatchMonitor
+    alarms: Alarms
     skipped: set[int] = field(default_factory=set)  # steps not applied, for NaN or infinity
     last_heartbeat: float = 0.0  # time at which a step was last written to status.json
 
@@ -108,6 +108,7 @@ class Trainer:
                     self.evaluate(done)
                 before = step.train_seconds
                 self.worker.process_group.check(self.stop.check)
+                self.alarms.motion.measure()  # for the next step's line
         except Preempted:
             if not self.on_main(self.store.checkpoint(done).exists):
                 self.commit(done, evaluation=False)
@@ -121,6 +122,7 @@ class Trainer:
     def begin(self) -> int:
         """Restore the newest checkpoint, or commit that of step 0; return its step."""
         store = self.store
+        self.alarms.motion.begin()
         restored = restore_newest(store, self.worker, self.state, self.progress.print)
         if restored is None:
             step = 0
@@ -130,18 +132,18 @@ class Trainer:
             clock, self.state = restored
             step = clock["step"]
             self.loop.clock.train_seconds = clock["train_seconds"]
-            self.on_main(self.go_on_from, clock)
+            self.alarms.motion.moved = self.on_main(self.go_on_from, clock)
 
         with self.loop.clock.meter.phase("sync"):
             self.worker.engine.sync()
         self.on_main(prune_checkpoints, store, step)
         if step in self.on_main(evaluation_points, store):
             self.evaluate(step)
-
+        self.alarms.motion.measure()
         return step
 
-    def go_on_from(self, clock: Clock) -> None:
-        """Set log and status back to a checkpoint, and read what the log tells of before."""
+    def go_on_from(self, clock: Clock) -> bool:
+        """Set log and status back to a checkpoint; return whether the engine had moved by then."""
         store = self.store
         step = clock["step"]
         roll_back(store, step, clock["metrics_bytes"])
@@ -151,8 +153,7 @@ class Trainer:
 
         lines = read_lines(store.metrics_path)
         self.skipped = {line["step"] for line in lines if line["nonfinite"]}
-        for line in lines:
-            self.monitor.observe(line)
+        return self.alarms.read(lines)
 
     def record(self, step: Step) -> None:
         """Write a committed step's line and, every so many steps or if it is skipped, its rollouts.
@@ -162,7 +163,7 @@ class Trainer:
             EngineMismatch: the engine does not generate from the policy.
             LockLost: another process may have taken the run.
         """
-        line = metrics(step)
+        line = metrics(step, self.alarms.motion.change)
         skipped = step.nonfinite is not None
         self.check_lock()
         append(self.store.metrics_path, [line])
@@ -174,12 +175,12 @@ class Trainer:
         self.progress.step(step.number, step.train_seconds, reward)
         if time.monotonic() - self.last_heartbeat >= HEARTBEAT_SECONDS:
             self.last_heartbeat = time.monotonic()
-            self.store.set_status(**{k: line[k] for k in ("step", "train_seconds", "reward")})
+            known = {key: line[key] for key in ("step", "train_seconds", "reward")}
+            self.store.set_status(**known, alarms=self.alarms.raised)
 
         if skipped:
             self.skip(step)
-        alarm = self.monitor.check(line)
-        if alarm is not None:
+        for alarm in self.alarms.check(line):
             self.progress.print(f"alarm: {alarm}")
 
     def saves_rollouts(self, step: int) -> bool:
@@ -230,7 +231,8 @@ class Trainer:
         """Write into the status that there is a checkpoint of `step`, and remove earlier ones."""
         prune_checkpoints(self.store, step)
         clock = self.loop.clock.train_seconds
-        self.store.set_status(step=step, train_seconds=clock, skipped_steps=len(self.skipped))
+        known = {"step": step, "train_seconds": clock, "skipped_steps": len(self.skipped)}
+        self.store.set_status(**known, alarms=self.alarms.raised)
 
     def evaluate(self, step: int) -> None:
         """Evaluate the policy of `step`, unless that is done, and say how good it is."""

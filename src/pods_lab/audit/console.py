@@ -1,10 +1,11 @@
-"""Read the lines that trainers print: verl's `step:3 - critic/score/mean:0.4`, and prime-rl's."""
+"""Read lines that trainers print: verl's `step:3 - critic/score/mean:0.4`, prime-rl's, MLPerf's."""
 
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pods_lab.audit.formats import Log, Row, content
+from pods_lab.audit.mllog import MARK, read_mllog
 from pods_lab.audit.values import number
 
 VERL = re.compile(r"\bstep:(?P<step>\d{1,18}) - (?P<metrics>.*)")
@@ -16,9 +17,15 @@ NUMBER = re.compile(r"(?:np\.\w+\(|tensor\()?(-?(?:\d[\d,]*(?:\.\d*)?(?:e[-+]?\d
 
 
 def console(path: Path) -> Iterator[Log]:
-    """Read the lines of verl and prime-rl that have a step."""
+    """Read the lines of verl and prime-rl that have a step, or the events of MLPerf."""
+    text = content(path).decode(errors="replace")
+    if MARK in text:
+        events, config, notes = read_mllog(text)
+        yield Log("", path, events, config, notes=notes)
+        return
+
     rows = []
-    for line in content(path).decode(errors="replace").splitlines():
+    for line in text.splitlines():
         verl = VERL.search(line)
         if verl:
             numbers = _numbers(_whole_names(verl["metrics"]))

@@ -16,6 +16,7 @@ from pods_lab.audit.labels import LabelledRuns, label_runs, read_seeds
 from pods_lab.audit.left_out import unusable
 from pods_lab.audit.lines import LONGEST_CELL, READERS
 from pods_lab.audit.mapping import Mapping, column_of
+from pods_lab.audit.over_settings import pool
 from pods_lab.audit.records import Floats, Notes, Records, read_records
 
 SHOWN = 12  # lines on what was left out
@@ -51,6 +52,12 @@ def study_of(
     A ValueError says that no run is left, that a chosen column cannot be read, or that there is
     no such baseline.
     """
+    if mapping.setting:
+        pooled = pool(logs, mapping)
+        lost = [*left_out, *pooled.left_out]
+        audited = study_of(pooled.logs, pooled.mapping, lost, given)
+        return replace(audited, notes=[pooled.note, *audited.notes])
+
     labelled = label_runs(logs, mapping)
     logs = labelled.logs
     records, notes = _records(logs, mapping, given)
@@ -101,9 +108,28 @@ def _records(
     for records in all_records:
         set_tokens(records, mapping.tokens, runs_by_note)
 
+    notes += _as_final_scores(all_records)
     for note, runs in runs_by_note.items():
         notes.append(f"{note}: {some(runs)}" if runs else note)
     return all_records, notes
+
+
+def _as_final_scores(all_records: Sequence[Records]) -> list[str]:
+    """Put the scores of runs that have one each, at different steps, beside each other; say so."""
+    ends = []
+    for records in all_records:
+        scored = np.flatnonzero(np.isfinite(records.scores))
+        if len(scored) > 1:
+            return []
+        ends += records.steps[scored].tolist()
+    if len(set(ends)) < 2:
+        return []
+
+    for records in all_records:
+        scored = np.flatnonzero(np.isfinite(records.scores))
+        records.steps[scored] = 1.0
+    where = f"{min(ends):g} to {max(ends):g}"
+    return [f"each run has one score, and not at equal steps ({where}): only these are compared"]
 
 
 def _study(

@@ -23,7 +23,9 @@ LONGEST = 300  # characters of a stranger's text in a message
 ROTATED = r"(?P<rotation>\.\d{1,3}|-\d{8})?(\.gz)?"
 """What follows the name of a log that was set aside: `.1` is newer than `.2`, or a date."""
 ENDING = re.compile(r"\.(jsonl?|csv|tsv|log|out|txt)" + ROTATED)
-PLAIN_NAMES = re.compile(r"metrics|logging|trainer_log|experiment_log|logs?|history|progress")
+PLAIN_NAMES = re.compile(
+    r"metrics|logging|trainer_log|experiment_log|logs?|history|progress|run|output|stdout|console"
+)
 """Names of files that trainers give to the log of every run: the folder tells the run."""
 OF_TRANSFORMERS = re.compile(r"(/checkpoint-\d+)?/trainer_state\.json$")
 OF_TENSORBOARD = re.compile(r"/runs/[A-Z][a-z]{2}\d\d_[^/]*$")  # a folder as transformers names it

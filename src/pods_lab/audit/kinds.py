@@ -33,7 +33,7 @@ FORMATS = (
     Format(r".*\.json(\.gz)?", "JSON", json_file, mixed=True, perhaps=True),
     Format(
         r".*\.(log|out|txt)" + ROTATED,
-        "console lines of verl or prime-rl",
+        "console lines of verl, prime-rl or MLPerf",
         console,
         perhaps=True,
     ),

@@ -151,7 +151,8 @@ def _from_name(log: Log, key: str) -> str | None:
     if key == "seed":
         match = SEED.search(log.name)
         return match[1] if match else None
-    return SEED.sub("", log.name).strip("-_/. ") or "all runs"
+    parts = [part.strip("-_. ") for part in SEED.sub("", log.name).split("/")]
+    return "/".join(part for part in parts if part) or "all runs"
 
 
 def search(pattern: str, texts: Sequence[Sequence[str]], key: str, source: str) -> list[Any]:

@@ -21,6 +21,7 @@ from pods_lab.audit.values import number
 NAMES = yaml.safe_load(Path(__file__).with_name("columns.yaml").read_text())
 MEAN = "mean"  # of several records of a step
 COLUMN = "column:"  # before the name of a column that names run, method or seed
+TIMING = "timing/*"  # the sum of these columns; see `derived.py`
 SUM = "sum:"  # before the name of a column with the amount of each step, such as its seconds
 LARGEST_MAP = 2**20  # bytes: a mapping has fifteen lines
 SHOWN_COLUMNS = 20
@@ -46,6 +47,8 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     questions: int | None = None
     repeats: int = 1
     baseline: str | None = None
+    mean_of: list[str | list[str]] = []
+    setting: list[str] = []
 
 
 TYPES = {field.name: field.type for field in msgspec.structs.fields(Mapping)}
@@ -63,10 +66,14 @@ ABOUT = {
     "questions": "size of the test set, for its own noise",
     "repeats": "answers to each question behind one score",
     "baseline": "method that the others are compared with; null is every two",
+    "mean_of": "columns whose mean is the score; of lists of columns it is the mean of their means",
+    "setting": "columns such as the model, in a table of final scores; each setting is a pair",
 }
 ALLOWED = {
     "unit": "share, percent or score",
     "step": "a text or a list of texts",
+    "setting": "a text or a list of texts",
+    "mean_of": "a list of columns, or of lists of columns",
     "questions": "a whole number or null",
     "repeats": "a whole number",
     "method": "a text",
@@ -97,9 +104,9 @@ def typed(content: dict[Any, Any], place: str = "") -> Given:
     for key, value in content.items():
         if key not in TYPES:
             raise ValueError(f"{place}{_shown(key)}: must be one of {', '.join(TYPES)}")
-        is_one_step = key == "step" and isinstance(value, str)
+        is_one = key in ("step", "setting") and isinstance(value, str)
         try:
-            given[key] = msgspec.convert([value] if is_one_step else value, TYPES[key])
+            given[key] = msgspec.convert([value] if is_one else value, TYPES[key])
         except msgspec.ValidationError as error:
             allowed = ALLOWED.get(key, ALLOWED_OTHERWISE)
             raise ValueError(f"{place}{key}={_shown(value)}: must be {allowed}") from error
@@ -155,6 +162,10 @@ def check(logs: Sequence[Log], mapping: Mapping) -> Mapping:
             raise ValueError(f"{key}={name}: no log has this column; there are {shown}")
     if mapping.run is not None and mapping.run.removeprefix(COLUMN) not in columns:
         raise ValueError(f"run={mapping.run}: no log has this column; there are {shown}")
+
+    for name in mapping.setting:
+        if name not in columns:
+            raise ValueError(f"setting={name}: no log has this column; there are {shown}")
 
     _check_several(logs, mapping.several)
     unit = _unit(logs, mapping.score, mapping.unit)
@@ -219,7 +230,7 @@ def adds_up(source: str | None) -> bool:
 
 
 def columns_of_runs(given: Given) -> list[str]:
-    """Return the columns that the user says name the run, method or seed of a row.
+    """Return the columns that the user says name the run, method, seed or setting of a row.
 
     A ValueError says that `run` is none.
     """
@@ -232,6 +243,7 @@ def columns_of_runs(given: Given) -> list[str]:
         source = given.get(key) or ""
         if source.startswith(COLUMN):
             columns.append(source.removeprefix(COLUMN))
+    columns += given.get("setting", [])
     return columns
 
 

@@ -20,12 +20,15 @@ from pods_lab.audit.mapping import (
     find_column,
     scores_among,
 )
+from pods_lab.audit.units import doubts
+from pods_lab.audit.values import number
 
 TIME_WITH_UNIT = re.compile(
-    r"(?i)(?!.*(?:per|step|iter))(?:.*\b(?:wall|elapsed|clock|time|duration)\b.*[\s_\[(./])?"
+    r"(?i)(?!.*(?:per|step|iter))(?:.*(?<![a-z])(?:wall|elapsed|clock|time|duration)(?![a-z]).*[\s_\[(./])?"
     r"(?:h|hrs?|hours|min|minutes|s|sec|seconds)[\])]?"
 )
 """Such as `Elapsed wall clock [h]` or `hours`, and not the time of a step."""
+LIKE_A_TIME = re.compile(r"(?i)(?:.*[^a-z])?(?:wall|elapsed|clock|time|duration)(?:[^a-z].*)?")
 SHOWN_SCORES = 6
 
 
@@ -129,11 +132,21 @@ def mapping_lines(logs: Sequence[Log], mapping: Mapping, given: Given) -> list[s
     lines = []
     for key in ABOUT:
         value = getattr(mapping, key)
-        shown = ", ".join(value) if isinstance(value, list) else value
+        shown = value
+        if isinstance(value, list):
+            shown = ", ".join(map(str, value)) or None
         origin = "given" if key in given else "proposed"
         lines.append(f"{key}: {shown} ({origin})")
 
-    scores = scores_among(count_columns(logs))
+    columns = count_columns(logs)
+    times = [name for name in sorted(columns) if LIKE_A_TIME.fullmatch(name)]
+    if mapping.seconds is None and times:
+        shown = ", ".join(times[:SHOWN_SCORES])
+        lines.append(f"perhaps a time, and not taken: {shown} (seconds: COLUMN takes it)")
+    if mapping.score is not None and mapping.unit is not None and "unit" not in given:
+        cells = [number(cell) for log in logs for cell in log.cells(mapping.score)]
+        lines += doubts(mapping.score, mapping.unit, cells)
+    scores = scores_among(columns)
     rest = [name for name in scores if name != mapping.score]
     if rest:
         lines.append(f"other scores: {', '.join(rest[:SHOWN_SCORES])}")

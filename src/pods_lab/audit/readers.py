@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pods_lab.audit.derived import add_timing
 from pods_lab.audit.formats import Log, NoLog, check_file, one_line, run_path, some
 from pods_lab.audit.kinds import Format, kind_of
 from pods_lab.audit.names import named, printable_log
@@ -102,7 +103,10 @@ class _Reader:
             raise ValueError("no row")
         if not self._has_steps(columns) and not _is_final(runs):
             shown = ", ".join(sorted(columns)[:5])
-            raise NoLog(f"no step column among {shown} (--map FILE with step: [X])")
+            raise NoLog(
+                f"no step column among {shown} (--map FILE with step: [X], or if each row is the "
+                "final score of a run: --by column:NAME)"
+            )
         return runs
 
     def _add(self, title: str, runs: Sequence[Log]) -> None:
@@ -149,6 +153,8 @@ class _Reader:
             raise ValueError("\n".join(["there is no log", *self.reading.left_out, *notes]))
 
         logs = [printable_log(whole(runs)) for runs in self.parts.values()]
+        for log in logs:
+            add_timing(log)
         self.reading.logs = named(logs)
         self.reading.formats = Counter(title for title, _ in self.parts)
         notes += _common_notes(logs)

@@ -15,6 +15,8 @@ ACCURACY = re.compile(
 )
 """Names of scores that cannot be above 1, or above 100 in percent."""
 
+REWARD = re.compile(r"(?i)reward|return|score")
+
 
 class Range(NamedTuple):
     """Least and largest score."""
@@ -101,3 +103,16 @@ def _check_equal(name: str, ranges: Mapping[str, Range]) -> None:
             f"score={name}: {some(shares)} have no score above 1, as shares, and "
             f"{some(percents)} have, as percent: write all in one unit, or set unit: percent"
         )
+
+
+def doubts(name: str, unit: Unit, scores: Sequence[float]) -> list[str]:
+    """Say that the unit of a reward is told by its values alone, and which other one it may be."""
+    finite = [score for score in scores if math.isfinite(score)]
+    if not finite or REWARD.search(name) is None or PERCENT.search(name):
+        return []
+    if unit == "share":
+        why = "since all its values are from 0 to 1 (unit: score shows it as it is)"
+        return [f"{name} is shown in percent, {why}"]
+    if unit == "score" and min(finite) >= 0 and 1 < max(finite) <= 100:
+        return [f"{name} may be a percent, since its values are from 0 to 100 (unit: percent)"]
+    return []

@@ -38,12 +38,14 @@ def audit(*paths: str | Path, **mapping: Any) -> "Study":
     says why no comparison could be made of the logs.
     """
     from pods_lab.audit.axes import axes
+    from pods_lab.audit.derived import add_mean
     from pods_lab.audit.foreign import study_of
     from pods_lab.audit.mapping import check, typed
     from pods_lab.audit.propose import propose
 
     given = typed(mapping)
     reading = _read([Path(path) for path in paths], given)
+    given = add_mean(reading.logs, given)
     complete = check(reading.logs, propose(reading.logs, given))
     audited = study_of(reading.logs, complete, reading.left_out, given)
     return next(axes(audited.study))
@@ -52,6 +54,7 @@ def audit(*paths: str | Path, **mapping: Any) -> "Study":
 def run(options: argparse.Namespace) -> None:
     """Read the logs, say what was taken, compare, and write page, tables and figures."""
     from pods.runs.plan import plan_of_file
+    from pods_lab.audit.derived import add_mean
     from pods_lab.audit.findings import check_folder, planned_of, write
     from pods_lab.audit.foreign import study_of
     from pods_lab.audit.mapping import check, count_columns, read_map, typed, write_map
@@ -66,6 +69,7 @@ def run(options: argparse.Namespace) -> None:
     check_folder(options.out)
     plan = None if options.plan is None else plan_of_file(options.plan)
     reading = _read(options.paths, given, any_steps=options.init)
+    given = add_mean(reading.logs, given)
     mapping = propose(reading.logs, given)
     if options.init:
         write_map(mapping, count_columns(reading.logs), MAP)

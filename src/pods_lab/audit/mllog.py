@@ -1,0 +1,63 @@
+"""Read the log of a run in MLPerf: lines `:::MLLOG {...}`, an event each."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pods_lab.audit.formats import Row, flat
+
+MARK = ":::MLLOG "
+STEPS = ("step_num", "samples_count", "epoch_num")
+"""Keys of an event's metadata of which one says how far the training was."""
+FIRST = (
+    "stopped with success at the first evaluation, so samples and time to the target are those of "
+    "its schedule"
+)
+
+
+def events(text: str) -> Iterator[Row]:
+    """Yield the events of a log; a line that is cut off is none."""
+    for line in text.splitlines():
+        _, mark, content = line.partition(MARK)
+        try:
+            event = json.loads(content) if mark else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and "key" in event and "time_ms" in event:
+            yield event
+
+
+def read_mllog(text: str) -> tuple[list[Row], Row, list[str]]:
+    """Return the rows of a log, with the seconds since `run_start`; its config; and notes.
+
+    An event that says how far the training was is a row, and any other value is of the config. Of a
+    run that succeeded the last row says when: seconds_to_target.
+    """
+    rows: list[Row] = []
+    config: Row = {}
+    start = 0.0
+    for event in events(text):
+        key = str(event["key"])
+        metadata = event.get("metadata") or {}
+        place = {name: metadata[name] for name in STEPS if name in metadata}
+        if key == "run_start":
+            start = event["time_ms"]
+        elif place:
+            seconds = (event["time_ms"] - start) / 1000
+            rows.append(place | {"seconds": seconds} | _values(key, event.get("value")))
+        elif key == "run_stop":
+            config["status"] = metadata.get("status", "")
+            if rows and config["status"] == "success":
+                place = {name: rows[-1][name] for name in STEPS if name in rows[-1]}
+                rows.append(place | {"seconds_to_target": (event["time_ms"] - start) / 1000})
+        else:
+            config |= _values(key, event.get("value"))
+
+    evaluations = [row for row in rows if any(name.startswith("eval") for name in row)]
+    at_first = len(evaluations) == 1 and config.get("status") == "success"
+    return rows, config, [FIRST] if at_first else []
+
+
+def _values(key: str, value: Any) -> Row:
+    """Return the value of an event under its key; without a value there is none."""
+    return {} if value is None else flat({key: value}, "/")
