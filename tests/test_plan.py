@@ -395,6 +395,21 @@ def test_an_arm_stops_alone_and_one_that_is_not_asked_about_goes_on_while_any_is
     assert undecided(decided) == []
 
 
+def test_an_arm_that_stopped_lacks_no_seed_but_one_between(tmp_path):
+    for arm, seeds in (("grpo", range(4)), ("pods", (0, 2))):
+        for seed in seeds:
+            finished(tmp_path, 300 + seed, f"arm={arm}", f"seed={seed}")
+    folder = tmp_path / "default"
+    for stop, missing in (("seeds", {1, 3}), ("decided", {1})):
+        register(configs_of(tmp_path, range(4), f"plan.stop={stop}"))
+        with pytest.raises(ValueError, match="never run") as error:
+            load(folder, run_folders(folder))
+        named = {seed for seed in range(4) if f"pods 64→16 seed {seed}: never" in str(error.value)}
+        assert named == missing
+    finished(tmp_path, 301, "arm=pods", "seed=1")
+    assert len(load(folder, run_folders(folder)).complete) == 7
+
+
 def load_all(tmp_path):
     folder = tmp_path / "default"
     return load(folder, run_folders(folder), allow=True)
