@@ -6,9 +6,10 @@ keep apart.
 
 import math
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, SupportsFloat
 
 from mathgrade import MathGrader, number, open_r1
@@ -18,14 +19,15 @@ from pods.config.task_keys import TaskConfig
 from pods.system.imports import call_own, import_function
 from pods.system.machine import cores
 from pods.tasks import answers
-from pods.tasks.datasets import chainsum
-from pods.tasks.datasets.splits import Right
+from pods.tasks.datasets import chainsum, gym
+from pods.tasks.datasets.splits import Fields, Right
 from pods.tasks.lenient import lenient
 from pods.types import Grade, Grader, Parts, Problem, Rollout, Task
 
 MAX_WORKERS = 8
 OVERLONG_PENALTY = 0.5  # a right answer has 1; DAPO has a penalty of 1 and rewards of 1 and -1
 MAX_COMPLETIONS = 8192  # whose verdicts are kept: more than a step of the 8-GPU runs has
+NO_FIELDS: Mapping[str, Fields] = MappingProxyType({})
 AROUND = " .!,;:\"'`*“”‘’"  # may stand around an answer that is a text
 
 
@@ -169,17 +171,21 @@ def _grade_function(
     return grade
 
 
-def own_reward(config: TaskConfig) -> Callable[[Grade, Problem, str], Grade] | None:
+def own_reward(
+    config: TaskConfig, fields: Mapping[str, Fields] = NO_FIELDS
+) -> Callable[[Grade, Problem, str], Grade] | None:
     """Make the function that replaces the reward of a grade by the terms of `task.reward`, if any.
 
-    It raises ValueError if a function of the user's fails or returns no finite number.
+    `fields` is what the data have of each problem, by its id. The function raises ValueError if
+    one of the user's fails or returns no finite number.
     """
     terms = reward_terms(config)
     if not terms:
         return None
     functions = {name: import_function(name) for name, _ in terms if ":" in name}
     if "graded" in dict(terms):
-        functions["graded"] = chainsum.graded
+        is_gym = config.name == "gym"
+        functions["graded"] = gym.graded(config, fields) if is_gym else chainsum.graded
     labels = _labels([name for name, _ in terms])
 
     def add(grade: Grade, problem: Problem, completion: str) -> Grade:
