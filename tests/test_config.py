@@ -44,7 +44,8 @@ def test_every_option_of_every_group_composes(choice):
         needs.module(EXTRAS[choice])
     extra = ["model=smollm2_135m"] if choice.startswith(TEXT_TASKS) else []
     extra += ["model=qwen2_5_3b", "task=gsm8k_release"] if "faithful" in choice else []
-    own = {"task=jsonl": ["task.path=a.jsonl"], "task=own": ["task.make=json:loads"]}
+    own = {"task=jsonl": ["task.path=a.jsonl"], "task=own": ["task.make=json:loads"],
+           "task=gym": ["task.gym=gcd"]}  # fmt: skip
     extra += ["model=smollm2_135m", *own[choice]] if choice in own else []
     extra += ["model.hub=some/one", "task=gsm8k"] if choice == "model=hub" else []
     extra.append("dry_run=true")  # vLLM may be missing

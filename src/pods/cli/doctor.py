@@ -41,7 +41,8 @@ def run(options: Namespace) -> int:
 
     errors = list(missing([config], machine["gpus"]))
     errors += unwritable(config)
-    if config.task.path is not None and not any("task." in line for line in errors):
+    has_rows = config.task.path is not None or config.task.name == "gym"
+    if has_rows and not any("task." in line or "task=" in line for line in errors):
         errors += _malformed(config.task)
     if errors:
         print("\n".join(errors))
@@ -76,7 +77,7 @@ def _facts(config: Config, machine: dict[str, Any]) -> Iterator[tuple[str, str]]
 
 def _data(task: TaskConfig) -> str:
     """Say where the problems of a task come from."""
-    if task.name in ("chainsum", "own"):
+    if task.name in ("chainsum", "own", "gym"):
         return "generated"
     files = [path for path in (task.path, task.test_path) if path is not None]
     return ", ".join(files) or "on the hub"

@@ -84,6 +84,8 @@ def _needed_packages(config: Config) -> Iterator[_Needed]:
         yield _Needed("engine", config.engine.name, "torch", "'pods-rl[train]'")
 
     task = config.task
+    if task.name == "gym":
+        yield _Needed("task", "gym", "reasoning_gym", "'pods-rl[gym]'")
     graded = {"name": task.name, "test_set": task.evaluated_on(), "grader": task.grader}
     for key, value in graded.items():
         if value in WITH_MATH_VERIFY:

@@ -8,13 +8,14 @@ from pods.config.task_keys import REWARD_TERM, TaskConfig
 
 EMBEDDED = "tiny"  # the model that ships with the package
 TRAIN_LIMIT = 100_000  # of 1.7 million chains
-CHAINSUM_TEST_SIZE = 256
+TEST_SIZE = 256  # of a task whose questions are generated
+GENERATED = ("chainsum", "gym")
 ON_THE_HUB = dict(gsm8k=1319, math500=500, amc23=40, aime24=30, minerva=272, olympiad=675)
 """Number of questions of each test set."""
 FORMATS = ("tag", "hash", "boxed")
-FORMATS_OF = {"own": ("whole",), "jsonl": ("chain",)}
+FORMATS_OF = {"own": ("whole",), "jsonl": ("chain",), "gym": ("whole",)}
 """Formats of answers that only the problems of this task may have."""
-OWN = ("jsonl", "own")  # tasks whose problems a user brings
+OWN = ("jsonl", "own", "gym")  # tasks whose problems a user brings, or chooses
 Refusal = tuple[str, str]  # a key whose value is not allowed, and what is allowed
 
 
@@ -38,6 +39,7 @@ def task_refusals(config: Config) -> Iterator[Refusal]:
     yield from _weights(config)
     yield from _own(task)
     yield from _reward(task)
+    yield from _without_reward(config)
     yield from _questions(config)
 
 
@@ -57,15 +59,14 @@ def _questions(config: Config) -> Iterator[Refusal]:
         return
 
     name = config.task.evaluated_on()
-    size = CHAINSUM_TEST_SIZE if name == "chainsum" else ON_THE_HUB.get(name)
+    size = TEST_SIZE if name in GENERATED else ON_THE_HUB.get(name)
     asked = config.evaluation.questions
     if size is not None and asked is not None and asked > size:
         yield "evaluation.questions", f"must be at most {size}, which is all of {name}"
 
 
 def _generated(task: TaskConfig) -> Iterator[Refusal]:
-    if task.train_size is None or task.train_size > TRAIN_LIMIT:
-        yield "task.train_size", f"must be at most {TRAIN_LIMIT} for chainsum"
+    yield from _size(task)
     fixed = {
         "path": None,
         "test_path": None,
@@ -77,6 +78,11 @@ def _generated(task: TaskConfig) -> Iterator[Refusal]:
     for key, only in fixed.items():
         if getattr(task, key) != only:
             yield f"task.{key}", f"must be {only or 'null'} for {task.name}"
+
+
+def _size(task: TaskConfig) -> Iterator[Refusal]:
+    if task.train_size is None or task.train_size > TRAIN_LIMIT:
+        yield "task.train_size", f"must be at most {TRAIN_LIMIT} for {task.name}"
 
 
 def _dataset(config: Config) -> Iterator[Refusal]:
@@ -113,8 +119,8 @@ def _own(task: TaskConfig) -> Iterator[Refusal]:
     if task.name == "jsonl" and task.path is None:
         yield "task.path", "must be set if task=jsonl"
 
-    if task.name == "own" and task.path is not None:
-        yield "task.path", "must be null if task=own"
+    if task.name in ("own", "gym") and task.path is not None:
+        yield "task.path", f"must be null if task={task.name}"
 
     if task.name == "own" and task.make is None:
         yield "task.make", "must be set if task=own"
@@ -122,21 +128,65 @@ def _own(task: TaskConfig) -> Iterator[Refusal]:
     if task.name != "own" and task.make is not None:
         yield "task.make", f"must be null if task={task.name}"
 
+    yield from _gym(task)
+
+
+def _gym(task: TaskConfig) -> Iterator[Refusal]:
+    """Check the keys of reasoning-gym; the library checks the name and the parameters."""
+    if task.name != "gym":
+        for key in ("gym", "gym_parameters"):
+            if getattr(task, key) is not None:
+                yield f"task.{key}", f"must be null if task={task.name}"
+        return
+
+    if task.gym is None:
+        yield "task.gym", "must be set if task=gym"
+    if task.test_path is not None:
+        yield "task.test_path", "must be null if task=gym"
+    if {"seed", "size"} & set(task.gym_parameters or ()):
+        yield "task.gym_parameters", "must not have seed or size: task.train_size is the size"
+    yield from _size(task)
+
 
 def _reward(task: TaskConfig) -> Iterator[Refusal]:
     if task.reward is None:
         return
 
     names = [name for name, _ in reward_terms(task)]
-    if "graded" in names and task.name != "chainsum":
-        yield "task.reward", "graded must have task=chainsum"
+    if "graded" in names and task.name not in GENERATED:
+        yield "task.reward", f"graded must have task={' or '.join(GENERATED)}"
 
     if not names or len(set(names)) < len(names):
         yield "task.reward", "must name at least one term, without repeats"
 
 
+def _without_reward(config: Config) -> Iterator[Refusal]:
+    """Check what deals with rollouts that have no reward."""
+    task = config.task
+    has_trl = any(trl_function(name) for name, _ in reward_terms(task))
+    if task.reward_errors == "exclude" and task.reward is None:
+        yield "task.reward_errors", "must be fail if task.reward is null"
+
+    if task.trl_messages and not has_trl:
+        yield "task.trl_messages", "must be false unless task.reward has a trl:module:function"
+
+    rule = config.sampler.rule
+    if rule == "max_variance_aliased" and (has_trl or task.reward_errors == "exclude"):
+        why = "it needs a reward for every rollout"
+        yield "sampler.rule", f"must be another if functions of task.reward may give none: {why}"
+
+
+def trl_function(name: str) -> str | None:
+    """Return module:function of a term trl:module:function; None if the term is another."""
+    function = name.partition(":")[2]
+    return function if ":" in function else None
+
+
 def reward_terms(task: TaskConfig) -> list[tuple[str, float]]:
-    """Return name and weight of the terms of `task.reward`: correct, or my_rewards:short*0.2."""
+    """Return name and weight of the terms of `task.reward`: correct, or my_rewards:short*0.2.
+
+    A name is correct, format, graded, module:function or trl:module:function.
+    """
     terms = []
     for text in task.reward or []:
         match = re.fullmatch(REWARD_TERM, text)

@@ -3,20 +3,22 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from pods.config.key import Count, OwnFunction, Text, Whole, key
+from pods.config.key import Count, FileName, Flag, OwnFunction, Text, Whole, key
 
-REWARD_TERM = r"(correct|format|graded|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?"
+REWARD_TERM = r"(correct|format|graded|(?:trl:)?[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?"
 RewardTerm = Annotated[
     str,
     Meta(
         pattern=rf"\A{REWARD_TERM}\Z",
-        title="terms: correct, format, graded or module:function, each *WEIGHT or not",
+        title="terms: correct, format, graded, module:function or trl:module:function, each "
+        "*WEIGHT or not",
     ),
 ]
+Parameters = Annotated[dict[str, Any], Meta(title="a mapping, such as {max_terms: 3}")]
 
 
 @dataclass
@@ -24,8 +26,11 @@ class TaskConfig:
     """The problems to learn, and how answers are graded."""
 
     name: Annotated[
-        Literal["chainsum", "gsm8k", "math", "jsonl", "own"],
-        key("task: chainsum (generated), GSM8K, MATH, your own file (jsonl) or function (own)"),
+        Literal["chainsum", "gsm8k", "math", "jsonl", "own", "gym"],
+        key(
+            "task: chainsum (generated), GSM8K, MATH, your own file (jsonl) or function (own), or "
+            "one of reasoning-gym (gym)"
+        ),
     ]
     path: Annotated[
         Text | None,
@@ -82,27 +87,46 @@ class TaskConfig:
     make: Annotated[
         OwnFunction | None, key("module:function that returns the problems of task=own")
     ]
+    gym: Annotated[FileName | None, key("name of the task of reasoning-gym, for task=gym")]
+    gym_parameters: Annotated[
+        Parameters | None, key("parameters of that task; null: the library's defaults")
+    ]
     reward: Annotated[
         list[RewardTerm] | None,
         key(
-            "weighted sum; graded: the right share of a chain; null: correct and task.format_reward"
+            "weighted sum; graded: the right share of a chain, or reasoning-gym's score; null: "
+            "correct and task.format_reward"
         ),
+    ]
+    reward_errors: Annotated[
+        Literal["fail", "exclude"],
+        key(
+            "if a function of task.reward fails: end the run, or leave the rollout out of "
+            "selection and update"
+        ),
+    ]
+    trl_messages: Annotated[
+        Flag,
+        key("give functions of TRL's form chat messages, as TRL does of such data, not texts"),
     ]
 
     def label(self) -> str:
         """Return the name of the problems in folders and titles, also of the user's data.
 
-        data/my sums.jsonl is my-sums, and my_tasks:riddles is riddles.
+        data/my sums.jsonl is my-sums, and my_tasks:riddles is riddles. A task of reasoning-gym has
+        its name there.
         """
         if self.name == "jsonl" and self.path is not None:
             return re.sub(r"[^A-Za-z0-9._-]", "-", Path(self.path).stem)[:60] or self.name
         if self.name == "own" and self.make is not None:
             return self.make.rpartition(":")[2]
+        if self.name == "gym" and self.gym is not None:
+            return self.gym
         return self.name
 
     def test_label(self) -> str:
         """Return the name of the test set for a reader, also of the user's data."""
-        return self.label() if self.name in ("jsonl", "own") else self.evaluated_on()
+        return self.label() if self.name in ("jsonl", "own", "gym") else self.evaluated_on()
 
     def evaluated_on(self) -> str:
         """Return the name of the test set: chainsum, gsm8k, math500, amc23, ..."""
@@ -113,7 +137,7 @@ class TaskConfig:
     def files(self) -> dict[str, Path | None]:
         """Return the file of each split, the same one if it is divided.
 
-        None: the split is on the hub, or generated (chainsum, own).
+        None: the split is on the hub, or generated (chainsum, own, gym).
         """
         folder = None if self.path is None else Path(self.path)
         if self.name == "jsonl" and folder is not None and not folder.is_dir():

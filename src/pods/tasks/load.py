@@ -11,14 +11,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pods.config.task_checks import CHAINSUM_TEST_SIZE, ON_THE_HUB, OWN
-from pods.config.task_keys import TaskConfig
-from pods.tasks.datasets import chainsum, gsm8k, math_sets, own, splits
-from pods.tasks.datasets.splits import Right, Splits, read_split
-from pods.tasks.prompts import ask, make_problems, opening
-from pods.tasks.rewards import math_grader, number_grader, own_grader, own_reward
-from pods.types import Grade, Grader, Message, Parts, Problem, Task
+import numpy as np
 
+from pods.config.task_checks import GENERATED, ON_THE_HUB, OWN, TEST_SIZE
+from pods.config.task_keys import TaskConfig
+from pods.tasks.datasets import chainsum, gsm8k, gym, math_sets, own, splits
+from pods.tasks.datasets.splits import Fields, Right, Split, Splits, read_split
+from pods.tasks.own_rewards import own_reward
+from pods.tasks.prompts import ask, make_problems, opening, problem_id
+from pods.tasks.rewards import math_grader, number_grader, own_grader
+from pods.types import Grade, Graded, Grader, Message, Parts, Problem, Rollout, Task
+
+NO_ROLLOUT = Rollout(
+    prompt_ids=(0,),
+    completion_ids=(0,),
+    logprobs=np.zeros(1, np.float32),
+    text="",
+    finished=True,
+)
+"""An empty answer, on which rewards are tried."""
 TRAIN_SETS = {
     "gsm8k": gsm8k.TRAIN,
     "math": math_sets.TRAIN,
@@ -38,7 +49,7 @@ def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
     that cannot be read, or are malformed if that is an error, raise ValueError.
     """
     if config.name == "chainsum":
-        task = chainsum.load(config.train_size or 0, CHAINSUM_TEST_SIZE, config.few_shot)
+        task = chainsum.load(config.train_size or 0, TEST_SIZE, config.few_shot)
         return replace(task, own_reward=own_reward(config))
 
     data = read_splits(config)
@@ -54,8 +65,13 @@ def load(config: TaskConfig, check: Callable[[], None] = lambda: None) -> Task:
         train_grader=train_grader,
         test_grader=test_grader,
         dropped=data.train.malformed + data.test.malformed,
-        own_reward=own_reward(config),
+        own_reward=own_reward(config, _fields(data.train)),
     )
+
+
+def _fields(split: Split) -> dict[str, Fields]:
+    """Return what the data have of each problem of the train pool, by its id."""
+    return {problem_id("train", row): row.fields for row in split.rows}
 
 
 def check_data(configs: Iterable[TaskConfig]) -> None:
@@ -67,21 +83,27 @@ def check_data(configs: Iterable[TaskConfig]) -> None:
     different = {str(config): config for config in configs}
     for config in different.values():
         problem = Problem("toy", ({"role": "user", "content": "1+1?"},), "2")
-        if config.name == "own" or all(config.files().values()):
+        fields: dict[str, Fields] = {}
+        if config.name in ("own", "gym") or all(config.files().values()):
             data = read_splits(config)
             splits.check_splits(config, data.train, data.test)
             train, _ = make_problems(config, data.train, data.test)
             problem = train[0]
+            fields = _fields(data.train)
+        if config.name == "gym":
+            gym.try_scorer(config, list(fields.values()))
 
-        reward = own_reward(config)
+        reward = own_reward(config, fields)
         if reward is not None:
-            reward(Grade("none", False, Parts(0.0)), problem, "")
+            reward([Graded(problem, NO_ROLLOUT, Grade("none", False, Parts(0.0)))])
 
 
 def read_splits(config: TaskConfig) -> Splits:
     """Read the rows of the train pool and of the test set; ValueError: they cannot be read."""
     if config.name == "own":
         return own.make(config)
+    if config.name == "gym":
+        return gym.make(config)
     source = TRAIN_SETS[config.name]
     test_source = TEST_SETS[config.evaluated_on()]
     if config.answer_format == "chain":
@@ -103,8 +125,8 @@ def read_splits(config: TaskConfig) -> Splits:
 
 def count_questions(config: TaskConfig) -> int | None:
     """Count the questions of the test set without asking the hub; None if nobody can tell yet."""
-    if config.name == "chainsum":
-        return CHAINSUM_TEST_SIZE
+    if config.name in GENERATED:
+        return TEST_SIZE
     files = config.files()
     if config.name != "own" and files["test"] is None:
         return ON_THE_HUB[config.evaluated_on()]

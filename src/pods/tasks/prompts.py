@@ -56,8 +56,13 @@ def ask(name: str, head: Sequence[Message], rows: Sequence[Row]) -> tuple[Proble
     problems = []
     for row in rows:
         messages = (*head, {"role": "user", "content": row.question})
-        problems.append(Problem(id=f"{name}-{row.index:05d}", messages=messages, gold=row.gold))
+        problems.append(Problem(id=problem_id(name, row), messages=messages, gold=row.gold))
     return tuple(problems)
+
+
+def problem_id(name: str, row: Row) -> str:
+    """Return the id of the problem that a row of a set becomes."""
+    return f"{name}-{row.index:05d}"
 
 
 def opening(config: TaskConfig, wording: Wording, examples: Sequence[Row]) -> tuple[Message, ...]:

@@ -69,6 +69,7 @@ class Row:
     solution: str  # worked, for few-shot examples; "" if the data have none
     answer: str  # as the data write it
     gold: str  # the answer that completions are graded against
+    fields: Fields  # all that the data have of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,8 @@ def read_rows(
             continue
         name = f"row {index + 1}"
         try:
-            read = source.reader(_object(line))
+            fields = _object(line)
+            read = source.reader(fields)
             earlier = first_rows.setdefault(_normalise(read.question), name)
             if earlier != name:
                 raise ValueError(f"repeats the question of {earlier}")
@@ -202,6 +204,7 @@ def read_rows(
                 solution=read.solution,
                 answer=read.answer,
                 gold=gold,
+                fields=fields,
             )
         )
 
