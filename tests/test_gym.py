@@ -7,6 +7,7 @@ import needs
 import pytest
 import torch
 from compose import ROOT, composed
+from rewarding import rewarded
 from running import ONE_STEP, run_here
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -80,7 +81,7 @@ def test_the_reward_is_the_library_s_score_and_accuracy_is_exact(name):
         entry = theirs[problem.question]
         for text in (problem.gold, f"It is {problem.gold}", "foo", problem.gold[:-1] or "x"):
             grade = loaded.train_grader.grade(text, problem.gold)
-            graded = loaded.own_reward(grade, problem, text)
+            graded = rewarded(loaded.own_reward, grade, problem, text)
             assert graded.reward == score(text, entry)
             number = name == "chain_sum" and text.startswith("It")  # it is read as a number
             assert graded.correct == (text == problem.gold or number)
@@ -96,7 +97,7 @@ def test_only_the_closed_answer_is_scored_and_none_scores_nothing():
         (f"<think>x</think><answer> {problem.gold}\n</answer>", 1),
         (problem.gold, 0),
     ):
-        assert loaded.own_reward(grade, problem, text).reward == reward
+        assert rewarded(loaded.own_reward, grade, problem, text).reward == reward
 
 
 @pytest.mark.parametrize("name", sorted(SHORT))

@@ -27,7 +27,7 @@ LINE = {
     **{f"cpu_seconds/{phase}": seconds for phase, seconds in CPU_SECONDS.items()},
     "prompts": ["a", "b", "c", "d", "e"], "epoch": 3, "sampling_batches": 2, "sampled_prompts": 5,
     "passed_over_prompts": 9, "rollouts_saved": 16,  # 4 problems of 4 rollouts
-    "generated_rollouts": 20, "trained_rollouts": 6,  # two of a, c and e
+    "generated_rollouts": 20, "trained_rollouts": 6, "no_reward": 0,  # two of a, c and e
     "zero_variance_fraction": 0.4,  # b, d
     "all_right_fraction": 0.2,  # b
     "none_right_fraction": 0.6,  # c, d, e
@@ -165,7 +165,8 @@ def test_the_line_of_a_step_that_was_not_applied_has_no_numbers_that_json_lacks(
         **{f"cpu_seconds/{phase}": seconds for phase, seconds in CPU_SECONDS.items()},
         "prompts": ["a"], "epoch": 3, "sampling_batches": 2, "sampled_prompts": 1,
         "passed_over_prompts": 9, "rollouts_saved": 0, "generated_rollouts": 4,
-        "trained_rollouts": 0, "zero_variance_fraction": 0.0, "all_right_fraction": 0.0,
+        "trained_rollouts": 0, "no_reward": 0, "zero_variance_fraction": 0.0,
+        "all_right_fraction": 0.0,
         "none_right_fraction": 0.0, "reward": None, "reward_std": None, "correct": 0.25,
         "format": 0.5, "format_reward": None, "tags_reward": 0.0625, "no_answer": 0.0,
         "timeouts": 0, "length": 5.0, "truncated": 0.25,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from compose import composed
 from data_files import write_rows
+from rewarding import rewarded
 from running import ONE_STEP, run_here
 
 from pods.analysis.loading.series_names import series_names
@@ -19,7 +20,7 @@ from pods.launch.sweep import check_data
 from pods.runs.identity import identity
 from pods.tasks.datasets.math_sets import read_integer
 from pods.tasks.load import load
-from pods.tasks.rewards import own_reward
+from pods.tasks.own_rewards import own_reward
 from pods.types import Grade, Parts, Problem
 
 ROWS = [
@@ -243,17 +244,19 @@ def test_the_function_of_a_task_is_called_once_per_load(module):
 def test_the_reward_is_the_weighted_sum_of_its_terms(module, reward, completion, terms, total):
     add = own_reward(composed(f"task.reward={reward}").task)
     grade = Grade("right", True, Parts(1.0, 0.1, 0.1, overlong=-0.25))
-    graded = add(grade, Problem("p", ({"role": "user", "content": "1+2?"},), "3"), completion)
+    problem = Problem("p", ({"role": "user", "content": "1+2?"},), "3")
+    graded = rewarded(add, grade, problem, completion)
     assert dict(graded.terms) == pytest.approx(terms)
     assert graded.reward == pytest.approx(total - 0.25)  # the punishment of length stays
 
 
 def test_a_reward_that_fails_is_named(module):
-    for name, why in (("fails", "problem p: KeyError: 'x'"),
-                      ("huge", "problem p: must return a finite number, not inf")):  # fmt: skip
+    for name, said in (("fails", "KeyError: 'x'"),
+                       ("huge", "must return a finite number, not inf")):  # fmt: skip
+        why = f"problem p, completion '': {said}"
         add = own_reward(composed(f"task.reward=their_task:{name}").task)
         with pytest.raises(ValueError, match=rf"task.reward=their_task:{name}: {why}"):
-            add(Grade("right", True, Parts(1.0)), Problem("p", (), "3"), "")
+            rewarded(add, Grade("right", True, Parts(1.0)), Problem("p", (), "3"), "")
 
 
 def test_a_run_trains_on_its_own_reward_and_records_its_terms(module, tmp_path):

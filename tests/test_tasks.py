@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 from compose import ROOT, composed
+from rewarding import rewarded
 from rows import every, table
 
 from pods.tasks.datasets import chainsum
@@ -68,7 +69,7 @@ def test_where_rewards_are_graded_accuracy_is_what_it_was():
     for completion, verdict, reward in (("7+8=5;#5", "right", 3.0), ("7+8=4;#4", "wrong", 0.5),
                                         ("#5", "right", 2.0)):  # fmt: skip
         grade = task.train_grader.grade(completion, problem.gold)
-        added = task.own_reward(grade, problem, completion)
+        added = rewarded(task.own_reward, grade, problem, completion)
         assert (added.verdict, added.reward) == (verdict, reward)
         assert added.correct == added.rewarded == (verdict == "right")
     assert load(composed("task.train_size=4").task).own_reward is None
@@ -128,7 +129,8 @@ def test_the_preset_s_pools_are_disjoint_solved_and_graded(countdown):
     for completion, verdict, reward in (("8+5*3", "right", 1), ("3*8-5", "wrong", 0.2)):
         grade = task.train_grader.grade(completion, problem.gold)
         assert (grade.verdict, grade.reward) == (verdict, verdict == "right")
-        assert task.own_reward(grade, problem, completion).reward == pytest.approx(reward)
+        added = rewarded(task.own_reward, grade, problem, completion)
+        assert added.reward == pytest.approx(reward)
 
 
 WORDS = {"buys": 1, "finds": 1, "gives": 1, "away": -1, "loses": -1, "sells": -1}

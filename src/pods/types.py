@@ -5,6 +5,7 @@ A later fact (a reward, an advantage) is a new array or a new record, never a fi
 Shapes: n = rollouts of one prompt, m = rollouts kept, T = completion tokens of one rollout.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -56,10 +57,14 @@ class Grade:
     format: bool  # True if the completion has the form that the prompt asks for
     parts: Parts
     terms: Mapping[str, float] | None = None  # weighted terms of `task.reward`; None: sum of parts
+    scored: bool = True
+    """False if the completion has no reward: its functions gave None, or one of them failed."""
 
     @property
     def reward(self) -> float:
-        """The number that the policy is trained on."""
+        """The number that the policy is trained on; NaN if there is none."""
+        if not self.scored:
+            return math.nan
         if self.terms is None:
             return sum(self.parts)
         return sum(self.terms.values()) + self.parts.overlong
@@ -113,8 +118,7 @@ class Task:
     train_grader: Grader
     test_grader: Grader
     dropped: tuple[str, ...] = ()  # rows of the data that were left out, each with its reason
-    own_reward: Callable[[Grade, Problem, str], Grade] | None = None
-    """`own_reward(grade, problem, completion)` adds the terms of `task.reward`, if that is set."""
+    own_reward: "OwnReward | None" = None  # if `task.reward` is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +135,24 @@ class Rollout:
     finished: bool  # False if the length limit cut the completion off
 
 
+class Graded(NamedTuple):
+    """One completion of a batch, and the grade of its answer."""
+
+    problem: Problem
+    rollout: Rollout
+    grade: Grade
+
+
+OwnReward = Callable[[Sequence[Graded]], list[Grade]]
+"""Adds the terms of `task.reward` to the grades of a batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The n rollouts of one prompt, as a down-sampling rule sees them."""
+    """The n rollouts of one prompt, as a down-sampling rule sees them.
+
+    Those without a reward are left out, so that n may be less than `nm.n`.
+    """
 
     rewards: NDArray[np.float64]  # (n,) rewards
     rewarded: NDArray[np.bool_]  # (n,) right by the grader that decides the reward
@@ -148,9 +167,9 @@ class Group:
 def group_of(rollouts: Sequence[Rollout], grades: Sequence[Grade]) -> Group:
     """Make a group as a rule sees it."""
     return Group(
-        rewards=np.array([grade.reward for grade in grades]),
-        rewarded=np.array([grade.rewarded for grade in grades]),
-        lengths=np.array([len(rollout.completion_ids) for rollout in rollouts]),
+        rewards=np.array([grade.reward for grade in grades], np.float64),
+        rewarded=np.array([grade.rewarded for grade in grades], np.bool_),
+        lengths=np.array([len(rollout.completion_ids) for rollout in rollouts], np.int64),
         rollouts=tuple(rollouts),
     )
 

@@ -12,7 +12,7 @@ from pods.config.inputs import missing_inputs
 from pods.config.method_keys import RULE_NAMES
 from pods.config.parse import ConfigError, parse
 from pods.config.schema import Config
-from pods.config.task_checks import Refusal, reward_terms, task_refusals
+from pods.config.task_checks import Refusal, reward_terms, task_refusals, trl_function
 from pods.system.imports import import_function
 
 OWN_FUNCTIONS = (
@@ -91,7 +91,7 @@ def own_functions(config: Config) -> Iterator[tuple[str, str]]:
     """Yield key and name, `module:function`, of each function of the user."""
     for key in OWN_FUNCTIONS:
         if key == "task.reward":
-            names = [name for name, _ in reward_terms(config.task)]
+            names = [trl_function(name) or name for name, _ in reward_terms(config.task)]
         else:
             names = [attrgetter(key)(config) or ""]
         for name in names:

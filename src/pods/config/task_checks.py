@@ -39,6 +39,7 @@ def task_refusals(config: Config) -> Iterator[Refusal]:
     yield from _weights(config)
     yield from _own(task)
     yield from _reward(task)
+    yield from _without_reward(config)
     yield from _questions(config)
 
 
@@ -159,8 +160,33 @@ def _reward(task: TaskConfig) -> Iterator[Refusal]:
         yield "task.reward", "must name at least one term, without repeats"
 
 
+def _without_reward(config: Config) -> Iterator[Refusal]:
+    """Check what deals with rollouts that have no reward."""
+    task = config.task
+    has_trl = any(trl_function(name) for name, _ in reward_terms(task))
+    if task.reward_errors == "exclude" and task.reward is None:
+        yield "task.reward_errors", "must be fail if task.reward is null"
+
+    if task.trl_messages and not has_trl:
+        yield "task.trl_messages", "must be false unless task.reward has a trl:module:function"
+
+    rule = config.sampler.rule
+    if rule == "max_variance_aliased" and (has_trl or task.reward_errors == "exclude"):
+        why = "it needs a reward for every rollout"
+        yield "sampler.rule", f"must be another if functions of task.reward may give none: {why}"
+
+
+def trl_function(name: str) -> str | None:
+    """Return module:function of a term trl:module:function; None if the term is another."""
+    function = name.partition(":")[2]
+    return function if ":" in function else None
+
+
 def reward_terms(task: TaskConfig) -> list[tuple[str, float]]:
-    """Return name and weight of the terms of `task.reward`: correct, or my_rewards:short*0.2."""
+    """Return name and weight of the terms of `task.reward`: correct, or my_rewards:short*0.2.
+
+    A name is correct, format, graded, module:function or trl:module:function.
+    """
     terms = []
     for text in task.reward or []:
         match = re.fullmatch(REWARD_TERM, text)

@@ -7,14 +7,15 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from pods.config.key import Count, FileName, OwnFunction, Text, Whole, key
+from pods.config.key import Count, FileName, Flag, OwnFunction, Text, Whole, key
 
-REWARD_TERM = r"(correct|format|graded|[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?"
+REWARD_TERM = r"(correct|format|graded|(?:trl:)?[\w.]+:\w+)(?: *\* *(-?\d+(?:\.\d*)?(?:e-?\d+)?))?"
 RewardTerm = Annotated[
     str,
     Meta(
         pattern=rf"\A{REWARD_TERM}\Z",
-        title="terms: correct, format, graded or module:function, each *WEIGHT or not",
+        title="terms: correct, format, graded, module:function or trl:module:function, each "
+        "*WEIGHT or not",
     ),
 ]
 Parameters = Annotated[dict[str, Any], Meta(title="a mapping, such as {max_terms: 3}")]
@@ -96,6 +97,17 @@ class TaskConfig:
             "weighted sum; graded: the right share of a chain, or reasoning-gym's score; null: "
             "correct and task.format_reward"
         ),
+    ]
+    reward_errors: Annotated[
+        Literal["fail", "exclude"],
+        key(
+            "if a function of task.reward fails: end the run, or leave the rollout out of "
+            "selection and update"
+        ),
+    ]
+    trl_messages: Annotated[
+        Flag,
+        key("give functions of TRL's form chat messages, as TRL does of such data, not texts"),
     ]
 
     def label(self) -> str:

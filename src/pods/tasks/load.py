@@ -11,14 +11,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pods.config.task_checks import GENERATED, ON_THE_HUB, OWN, TEST_SIZE
 from pods.config.task_keys import TaskConfig
 from pods.tasks.datasets import chainsum, gsm8k, gym, math_sets, own, splits
 from pods.tasks.datasets.splits import Fields, Right, Split, Splits, read_split
+from pods.tasks.own_rewards import own_reward
 from pods.tasks.prompts import ask, make_problems, opening, problem_id
-from pods.tasks.rewards import math_grader, number_grader, own_grader, own_reward
-from pods.types import Grade, Grader, Message, Parts, Problem, Task
+from pods.tasks.rewards import math_grader, number_grader, own_grader
+from pods.types import Grade, Graded, Grader, Message, Parts, Problem, Rollout, Task
 
+NO_ROLLOUT = Rollout(
+    prompt_ids=(0,),
+    completion_ids=(0,),
+    logprobs=np.zeros(1, np.float32),
+    text="",
+    finished=True,
+)
+"""An empty answer, on which rewards are tried."""
 TRAIN_SETS = {
     "gsm8k": gsm8k.TRAIN,
     "math": math_sets.TRAIN,
@@ -84,7 +95,7 @@ def check_data(configs: Iterable[TaskConfig]) -> None:
 
         reward = own_reward(config, fields)
         if reward is not None:
-            reward(Grade("none", False, Parts(0.0)), problem, "")
+            reward([Graded(problem, NO_ROLLOUT, Grade("none", False, Parts(0.0)))])
 
 
 def read_splits(config: TaskConfig) -> Splits:

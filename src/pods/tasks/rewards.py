@@ -4,30 +4,24 @@ No grader raises on any text or evaluates it as code. A reward is a sum of parts
 keep apart.
 """
 
-import math
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
-from typing import Any, SupportsFloat
 
 from mathgrade import MathGrader, number, open_r1
 from pods.config.schema import Config
-from pods.config.task_checks import reward_terms
 from pods.config.task_keys import TaskConfig
-from pods.system.imports import call_own, import_function
 from pods.system.machine import cores
 from pods.tasks import answers
-from pods.tasks.datasets import chainsum, gym
-from pods.tasks.datasets.splits import Fields, Right
+from pods.tasks.datasets import chainsum
+from pods.tasks.datasets.splits import Right
 from pods.tasks.lenient import lenient
-from pods.types import Grade, Grader, Parts, Problem, Rollout, Task
+from pods.types import Grade, Graded, Grader, Parts, Problem, Rollout, Task
 
 MAX_WORKERS = 8
 OVERLONG_PENALTY = 0.5  # a right answer has 1; DAPO has a penalty of 1 and rewards of 1 and -1
 MAX_COMPLETIONS = 8192  # whose verdicts are kept: more than a step of the 8-GPU runs has
-NO_FIELDS: Mapping[str, Fields] = MappingProxyType({})
 AROUND = " .!,;:\"'`*“”‘’"  # may stand around an answer that is a text
 
 
@@ -103,14 +97,23 @@ def _workers() -> int:
     return min(MAX_WORKERS, max(1, cores() - 1))
 
 
-def grade_rollout(config: Config, task: Task, problem: Problem, rollout: Rollout) -> Grade:
-    """Grade a rollout as training does: verdict and form, its length, and the user's rewards."""
-    grade = task.train_grader.grade(problem.opened + rollout.text, problem.gold)
+def grade_rollouts(
+    config: Config, task: Task, problems: Sequence[Problem], rollouts: Sequence[Rollout]
+) -> list[Grade]:
+    """Grade a batch as training does: verdict and form, lengths, and the user's rewards.
+
+    Each rollout has its problem at the same place.
+    """
     limit = config.sampling.max_completion_tokens
-    grade = punish_overlong(config.task, grade, len(rollout.completion_ids), limit)
+    batch = []
+    for problem, rollout in zip(problems, rollouts, strict=True):
+        grade = task.train_grader.grade(problem.opened + rollout.text, problem.gold)
+        grade = punish_overlong(config.task, grade, len(rollout.completion_ids), limit)
+        batch.append(Graded(problem, rollout, grade))
+
     if task.own_reward is not None:
-        grade = task.own_reward(grade, problem, rollout.text)
-    return grade
+        return task.own_reward(batch)
+    return [graded.grade for graded in batch]
 
 
 def punish_overlong(config: TaskConfig, grade: Grade, length: int, limit: int) -> Grade:
@@ -169,53 +172,3 @@ def _grade_function(
         )
 
     return grade
-
-
-def own_reward(
-    config: TaskConfig, fields: Mapping[str, Fields] = NO_FIELDS
-) -> Callable[[Grade, Problem, str], Grade] | None:
-    """Make the function that replaces the reward of a grade by the terms of `task.reward`, if any.
-
-    `fields` is what the data have of each problem, by its id. The function raises ValueError if
-    one of the user's fails or returns no finite number.
-    """
-    terms = reward_terms(config)
-    if not terms:
-        return None
-    functions = {name: import_function(name) for name, _ in terms if ":" in name}
-    if "graded" in dict(terms):
-        is_gym = config.name == "gym"
-        functions["graded"] = gym.graded(config, fields) if is_gym else chainsum.graded
-    labels = _labels([name for name, _ in terms])
-
-    def add(grade: Grade, problem: Problem, completion: str) -> Grade:
-        values = {"correct": grade.parts.correct, "format": grade.parts.format + grade.parts.tags}
-        for name, function in functions.items():
-            key = f"task.reward={name}: problem {problem.id}"
-            values[name] = call_own(key, function, (problem, completion), _finite)
-
-        weighted = {}
-        for label, (name, weight) in zip(labels, terms, strict=True):
-            weighted[label] = weight * values[name]
-        return replace(grade, terms=weighted)
-
-    return add
-
-
-def _labels(names: Sequence[str]) -> list[str]:
-    """Return the functions' names, with their modules if two functions have one name.
-
-    >>> _labels(["correct", "a:short", "b:short", "a:long"])
-    ['correct', 'a.short', 'b.short', 'long']
-    """
-    short = [name.rpartition(":")[2] for name in names]
-    labels = []
-    for name, last in zip(names, short, strict=True):
-        labels.append(last if short.count(last) == 1 else name.replace(":", "."))
-    return labels
-
-
-def _finite(value: Any) -> float:
-    if not (isinstance(value, SupportsFloat) and math.isfinite(value)):
-        raise ValueError(f"must return a finite number, not {value!r}")
-    return float(value)

@@ -22,7 +22,7 @@ from pods.method.rules import Rule, RuleAcross
 from pods.policy.process_group import SINGLE_PROCESS, ProcessGroup
 from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive
-from pods.tasks.rewards import grade_rollout
+from pods.tasks.rewards import grade_rollouts
 from pods.training.clock import TrainClock
 from pods.training.shapes import prompts_per_batch
 from pods.training.step import (
@@ -32,10 +32,11 @@ from pods.training.step import (
     Step,
     choose_trained,
     describe_nonfinite,
+    graded_group,
     outcome,
     select,
 )
-from pods.types import GenerationRequest, Prompt, Rollout, Sampling, Task, group_of
+from pods.types import GenerationRequest, Prompt, Rollout, Sampling, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,24 +137,19 @@ class TrainingLoop:
     def grade(
         self, problems: Sequence[int], rollouts: Sequence[Sequence[Rollout]]
     ) -> list[SelectedGroup]:
-        """Grade the rollouts of each group."""
-        groups = []
+        """Grade the rollouts of all groups at once."""
+        n = self.config.nm.n
+        asked = [self.task.train[index] for index in problems]
         with self.clock.phase("reward"):
-            for index, group_rollouts in zip(problems, rollouts, strict=True):
-                problem = self.task.train[index]
-                grades = [
-                    grade_rollout(self.config, self.task, problem, rollout)
-                    for rollout in group_rollouts
-                ]
-                group = SelectedGroup(
-                    problem_index=index,
-                    problem=problem,
-                    grades=grades,
-                    group=group_of(group_rollouts, grades),
+            each = [problem for problem in asked for _ in range(n)]
+            flat = [rollout for group_rollouts in rollouts for rollout in group_rollouts]
+            grades = grade_rollouts(self.config, self.task, each, flat)
+            return [
+                graded_group(index, problem, group_rollouts, grades[n * place : n * (place + 1)])
+                for place, (index, problem, group_rollouts) in enumerate(
+                    zip(problems, asked, rollouts, strict=True)
                 )
-                groups.append(group)
-
-        return groups
+            ]
 
     def select_groups(
         self, number: int, first_group: int, graded: Sequence[SelectedGroup]
@@ -197,7 +193,11 @@ class TrainingLoop:
         if sample.nonfinite is not None:
             return selector
         with self.clock.phase("select"):
-            outcomes = [outcome(groups) for groups in sample.prompts]
+            outcomes = [
+                outcome(groups)
+                for groups in sample.prompts
+                if any(group.grades for group in groups)  # of the others nothing is known
+            ]
             return selector.observe(self.order, outcomes)
 
     def learn(self, number: int, sample: Sample, state: RunState) -> Step:

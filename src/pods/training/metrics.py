@@ -39,10 +39,16 @@ def metrics(step: Step) -> dict[str, Any]:
     if step.sample.gap is not None:
         line["engine_gap"] = step.sample.gap
     line["kept_projection"] = step.kept_projection
-    line["rollouts_per_group"] = [len(group.grades) for group in step.groups]
-    line["kept"] = [group.kept.tolist() for group in step.groups]
+    line["rollouts_per_group"] = [group.generated for group in step.groups]
+    line["kept"] = [_kept_positions(group) for group in step.groups]
 
     return {name: _plain(value) for name, value in line.items()}
+
+
+def _kept_positions(group: SelectedGroup) -> list[int]:
+    """Return which of the generated rollouts were kept."""
+    positions = group.positions()
+    return [positions[index] for index in group.kept]
 
 
 def _plain(value: object) -> object:
@@ -54,7 +60,7 @@ def _plain(value: object) -> object:
 
 def _prompt_metrics(step: Step, counts: Mapping[str, int]) -> dict[str, Any]:
     """Summarise what prompt selection and the group filter did, and the selector's parameters."""
-    groups = [group.group for group in step.groups]
+    groups = [group.group for group in step.groups if group.grades]
     sample = step.sample
     prompts = len(sample.prompts)
     saved_prompts = sum(chosen.saved_prompts for chosen in sample.chosen)
@@ -66,9 +72,10 @@ def _prompt_metrics(step: Step, counts: Mapping[str, int]) -> dict[str, Any]:
         "rollouts_saved": saved_prompts * counts["generated_rollouts"] // prompts,
         "generated_rollouts": counts["generated_rollouts"],
         "trained_rollouts": counts["trained_rollouts"],
-        "zero_variance_fraction": np.mean([all_equal(group.rewards) for group in groups]),
-        "all_right_fraction": np.mean([group.rewarded.all() for group in groups]),
-        "none_right_fraction": np.mean([not group.rewarded.any() for group in groups]),
+        "no_reward": sum(len(group.left_out) for group in step.groups),
+        "zero_variance_fraction": _mean([all_equal(group.rewards) for group in groups]),
+        "all_right_fraction": _mean([group.rewarded.all() for group in groups]),
+        "none_right_fraction": _mean([not group.rewarded.any() for group in groups]),
     }
     selector = step.state.selector
     for field in fields(selector):  # without `asdict`, which would copy what is known of problems
@@ -80,23 +87,27 @@ def _prompt_metrics(step: Step, counts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _rollout_metrics(groups: Sequence[SelectedGroup], counts: Mapping[str, int]) -> dict[str, Any]:
-    """Average over all rollouts; `reward/*` are the terms of a user's own reward."""
-    rewards = [group.group.rewards for group in groups]  # (n,) each
+    """Average over all rollouts; rewards over those that have one.
+
+    `reward/*` are the terms of a user's own reward.
+    """
+    rewards = [group.group.rewards for group in groups if group.grades]  # (n,) each
     rollouts = [rollout for group in groups for rollout in group.group.rollouts]
+    rollouts += [left.rollout for group in groups for left in group.left_out]
     grades = [grade for group in groups for grade in group.grades]
+    grades += [left.grade for group in groups for left in group.left_out]
     verdicts = Counter(grade.verdict for grade in grades)
     finished = Counter(rollout.finished for rollout in rollouts)
-    lengths = [group.group.lengths for group in groups]
 
     line: dict[str, Any] = {
-        "reward": np.concatenate(rewards).mean(),
-        "reward_std": np.mean([group_rewards.std() for group_rewards in rewards]),
-        "correct": np.mean([grade.correct for grade in grades]),
+        "reward": _mean([reward for group_rewards in rewards for reward in group_rewards]),
+        "reward_std": _mean([group_rewards.std() for group_rewards in rewards]),
+        "correct": _mean([grade.correct for grade in grades]),
     }
     line |= _grade_metrics(grades)
     line["no_answer"] = verdicts["none"] / len(grades)
     line["timeouts"] = verdicts["timeout"]
-    line["length"] = np.concatenate(lengths).mean()
+    line["length"] = _mean([len(rollout.completion_ids) for rollout in rollouts])
     line["truncated"] = finished[False] / len(rollouts)
     line["generated_tokens"] = counts["generated_tokens"]
 
@@ -106,17 +117,23 @@ def _rollout_metrics(groups: Sequence[SelectedGroup], counts: Mapping[str, int])
 def _grade_metrics(grades: Sequence[Grade]) -> dict[str, float]:
     """Average the form and the parts of the reward that are not the answer's."""
     totals = dict.fromkeys(("format", "format_reward", "tags_reward"), 0.0)
-    for name in own_terms(grades[0]):
-        totals[f"reward/{name}"] = 0.0
-
+    terms: dict[str, list[float]] = {}
     for grade in grades:
         totals["format"] += grade.format
         totals["format_reward"] += grade.parts.format
         totals["tags_reward"] += grade.parts.tags
-        for name, value in own_terms(grade).items():
-            totals[f"reward/{name}"] += value
+        for name, value in own_terms(grade).items() if grade.scored else ():
+            terms.setdefault(f"reward/{name}", []).append(value)
 
-    return {name: total / len(grades) for name, total in totals.items()}
+    means = {name: total / len(grades) for name, total in totals.items()}
+    for name, values in terms.items():  # of the completions that have the term
+        means[name] = sum(values) / len(values)
+    return means
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    """Return the mean, or None of nothing."""
+    return np.mean(values) if len(values) > 0 else None
 
 
 def own_terms(grade: Grade) -> dict[str, float]:
@@ -152,20 +169,24 @@ def _kept_metrics(all_groups: Sequence[SelectedGroup], counts: Mapping[str, int]
 def rollout_rows(step: Step, replayable: bool = False) -> Iterator[dict[str, Any]]:
     """Yield a row per rollout: problem, completion, grade, and the advantage if it was kept.
 
+    The reward of one that has none is null.
+
     A replayable row also has token ids and log-probs: all that an update of the step needs.
     """
     for group_index, group in enumerate(step.groups):
         advantages = {
-            int(index): _json_number(float(advantage))
-            for index, advantage in zip(group.kept, group.advantages, strict=True)
+            position: _json_number(float(advantage))
+            for position, advantage in zip(_kept_positions(group), group.advantages, strict=True)
         }
-        for i, (rollout, grade) in enumerate(zip(group.group.rollouts, group.grades, strict=True)):
+        scored = zip(group.positions(), group.group.rollouts, group.grades, strict=True)
+        left_out = [(left.position, left.rollout, left.grade) for left in group.left_out]
+        for i, rollout, grade in sorted([*scored, *left_out], key=lambda row: row[0]):
             row: dict[str, Any] = {
                 "problem": group.problem.id,
                 "group": group_index,
                 "question": group.problem.question,
                 "completion": rollout.text,
-                "reward": _json_number(grade.reward),
+                "reward": _json_number(grade.reward) if grade.scored else None,
                 "verdict": grade.verdict,
                 "correct": grade.correct,
                 "format": grade.format,

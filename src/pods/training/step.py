@@ -18,7 +18,16 @@ from pods.method.rules import Rule, RuleAcross, all_equal, is_across_groups
 from pods.policy.update_stats import UpdateStats
 from pods.seeding import derive
 from pods.training.clock import StepSeconds
-from pods.types import Grade, Group, Problem
+from pods.types import Grade, Group, Problem, Rollout, group_of
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A rollout that was generated and has no reward."""
+
+    position: int  # among all rollouts of its group, from 0
+    rollout: Rollout
+    grade: Grade
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,18 @@ class SelectedGroup:
     trained: bool = False
     """True if the update is to use the group: the group filter lets it pass, and in the end
     `choose_trained` has room for it in the batch."""
+    left_out: list[LeftOut] = field(default_factory=list)
+    """Rollouts without a reward, which are neither in `group` nor in `grades`."""
+
+    @property
+    def generated(self) -> int:
+        """The number of rollouts that were generated, with a reward or without."""
+        return len(self.grades) + len(self.left_out)
+
+    def positions(self) -> list[int]:
+        """Return the position of each rollout of `group` among those that were generated."""
+        without = {left.position for left in self.left_out}
+        return [position for position in range(self.generated) if position not in without]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +100,28 @@ class Step:
     nonfinite: str | None = None  # what was NaN or infinite, so that the step was not applied
 
 
+def graded_group(
+    index: int, problem: Problem, rollouts: Sequence[Rollout], grades: Sequence[Grade]
+) -> SelectedGroup:
+    """Make a group of the rollouts that have a reward, beside those that have none.
+
+    `index` is the problem's in the train pool.
+    """
+    scored = [i for i, grade in enumerate(grades) if grade.scored]
+    kept_grades = [grades[i] for i in scored]
+    return SelectedGroup(
+        problem_index=index,
+        problem=problem,
+        grades=kept_grades,
+        group=group_of([rollouts[i] for i in scored], kept_grades),
+        left_out=[
+            LeftOut(i, rollout, grade)
+            for i, (rollout, grade) in enumerate(zip(rollouts, grades, strict=True))
+            if not grade.scored
+        ],
+    )
+
+
 def describe_nonfinite(groups: Sequence[SelectedGroup]) -> str | None:
     """Describe the reward or log-prob of a batch that is NaN or infinite, if there is one."""
     if not all(np.isfinite(group.group.rewards).all() for group in groups):
@@ -94,12 +137,15 @@ def select(
 ) -> SelectedGroup:
     """Keep m of the n rollouts of the `index`-th group of step `number`, and ask the group filter.
 
-    A rule across groups keeps its m later, in `choose_trained`.
+    If fewer have a reward, all of them are kept, and of none the group is not trained on. A rule
+    across groups keeps its m later, in `choose_trained`.
     """
     group = graded.group
+    if len(group.rewards) == 0:
+        return graded
     if not is_across_groups(rule):
         rng = np.random.default_rng(derive(config.seed, "rule", number, index))
-        [kept] = keep(rule, [group], config.nm.m, rng)
+        [kept] = keep(rule, [group], min(config.nm.m, len(group.rewards)), rng)
         graded = with_kept(config, graded, kept)
 
     group_filter = config.group_filter
@@ -168,15 +214,19 @@ def amounts(groups: Sequence[SelectedGroup]) -> dict[str, int]:
     """Count the rollouts and tokens of a step, by their names in metrics.jsonl."""
     trained = [group for group in groups if group.trained]
     return {
-        "generated_rollouts": sum(len(group.group.rewards) for group in groups),
+        "generated_rollouts": sum(group.generated for group in groups),
         "trained_rollouts": sum(len(group.kept) for group in trained),
-        "generated_tokens": sum(int(group.group.lengths.sum()) for group in groups),
+        "generated_tokens": sum(
+            int(group.group.lengths.sum())
+            + sum(len(left.rollout.completion_ids) for left in group.left_out)
+            for group in groups
+        ),
         "trained_tokens": sum(int(group.group.lengths[group.kept].sum()) for group in trained),
     }
 
 
 def outcome(groups: Sequence[SelectedGroup]) -> Outcome:
-    """Summarise the results of all groups of one prompt."""
+    """Summarise the results of all groups of one prompt, of which some rollout has a reward."""
     rewards = np.concatenate([group.group.rewards for group in groups])
     right = sum(int(group.group.rewarded.sum()) for group in groups)
     return Outcome(

@@ -21,7 +21,7 @@ from pods.policy.scoring import UpdateContext
 from pods.seeding import derive
 from pods.system.machine import free_memory
 from pods.tasks.load import load
-from pods.tasks.rewards import grade_rollout
+from pods.tasks.rewards import grade_rollouts
 from pods.training.data import fitting
 from pods.types import GenerationRequest, Group, Rollout, Sampling, group_of
 from pods_lab.probe.sketches import sketches, trained_parameters
@@ -65,7 +65,10 @@ def draw_pool(config: Config, checkpoint: Path, options: Namespace) -> Pool:
     groups = []
     scales = []
     for number, rollouts in zip(chosen, drawn, strict=True):
-        grades = [grade_rollout(config, task, problems[number], rollout) for rollout in rollouts]
+        asked = [problems[number]] * len(rollouts)
+        grades = grade_rollouts(config, task, asked, rollouts)
+        if not all(grade.scored for grade in grades):
+            raise ConfigError("task.reward", config.task.reward, "must give each rollout a reward")
         group = group_of(rollouts, grades)
         groups.append(group)
         scales.append(_scales(group, config))

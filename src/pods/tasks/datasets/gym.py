@@ -65,10 +65,20 @@ def graded(config: TaskConfig, fields: Mapping[str, Fields]) -> Callable[[Proble
 def try_scorer(config: TaskConfig, entries: Sequence[Fields]) -> None:
     """Score golds and nonsense, and print a warning if golds earn less than 1 or nonsense anything.
 
-    Nothing is tried if the scorer decides no reward. `ValueError`: the scorer fails on an answer.
+    Nothing is tried if the scorer decides no reward. If it fails on an answer, that is the warning
+    with `task.reward_errors=exclude`, and else a ValueError.
     """
     if "graded" not in dict(reward_terms(config)):
         return
+    try:
+        _try_scorer(config, entries)
+    except ValueError as error:
+        if config.reward_errors == "fail":
+            raise
+        print(f"warning: {error}")
+
+
+def _try_scorer(config: TaskConfig, entries: Sequence[Fields]) -> None:
     tried = entries[:TRIED]
     golds = [(str(entry["answer"]), entry) for entry in tried]
     nonsense = [(text, entry) for entry in tried for text in NONSENSE]
