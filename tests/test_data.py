@@ -26,7 +26,7 @@ from pods.tasks.datasets import chainsum
 from pods.tasks.datasets.math_sets import checked_answer, last_box, unboxed
 from pods.tasks.load import data_record, load
 from pods.tasks.prompts import prompt_ids
-from pods.tasks.rewards import grade_rollout, math_grader, number_grader
+from pods.tasks.rewards import grade_rollouts, math_grader, number_grader
 
 FORMS = ("tag", "hash", "boxed")
 
@@ -448,7 +448,7 @@ def test_training_and_evaluation_grade_with_the_thought_that_the_prompt_opened(k
         rollout = types.Rollout((0,), (0,), np.zeros(1, np.float32), text, True)
         engine = SimpleNamespace(generate=lambda request, on_completion: [[rollout]])
         [[answer]] = evaluate(run, task, [(0,)], engine, step=0)
-        grade = grade_rollout(run, task, problem, rollout)
+        [grade] = grade_rollouts(run, task, [problem], [rollout])
         record = answer.record
         assert (record.verdict, record.format) == (grade.verdict, grade.format)
         return grade

@@ -32,13 +32,15 @@ SPOILED = (*SHORT, "budget.max_steps=9", "rollouts_every_steps=null", "evaluatio
 def poison(tmp_path, monkeypatch):
     """Rewards of some steps are NaN, advantages of others are infinite."""
     monkeypatch.chdir(tmp_path)
-    at, grade, plain = [0], train.grade_rollout, records.advantages
+    at, grade, plain = [0], train.grade_rollouts, records.advantages
     step = train.TrainingLoop.collect
 
     def spoil(rewards: tuple[int, ...], gradients: tuple[int, ...] = ()) -> None:
-        def spoiled_grade(*words):
+        def spoiled_grades(*words):
             found = grade(*words)
-            return dataclasses.replace(found, parts=Parts(math.nan)) if at[0] in rewards else found
+            if at[0] not in rewards:
+                return found
+            return [dataclasses.replace(each, parts=Parts(math.nan)) for each in found]
 
         def counted_step(self, number, *states):
             at[0] = number
@@ -48,7 +50,7 @@ def poison(tmp_path, monkeypatch):
             found = plain(*args, **kwargs)
             return found * math.inf if at[0] in gradients else found
 
-        monkeypatch.setattr(train, "grade_rollout", spoiled_grade)
+        monkeypatch.setattr(train, "grade_rollouts", spoiled_grades)
         monkeypatch.setattr(train.TrainingLoop, "collect", counted_step)
         monkeypatch.setattr(records, "advantages", spoiled_advantages)
 

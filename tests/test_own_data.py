@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 import numpy as np
+import pandas as pd
 import pytest
 from compose import composed
 from data_files import write_rows
@@ -113,7 +114,7 @@ OTHER_FILES = {
     "UTF-16": TEXT.encode("utf-16"),
     "a JSON array": json.dumps(ROWS).encode(),
     "a JSON array ": json.dumps(ROWS, indent=1).encode(),
-    "Parquet": b"PAR1\x15\x04\x15\xa8",
+    "Parquet, whose name must end in .parquet": b"PAR1\x15\x04\x15\xa8",
     "no line is a JSON object": b"question,answer\n1+1?,2\n",
     "no line is a JSON object ": json.dumps(ROWS[0], indent=1).encode(),
 }
@@ -180,6 +181,56 @@ def test_two_files_and_a_folder(tmp_path):
     write_rows(tmp_path / "train.jsonl", ROWS[2:])
     with pytest.raises(ValueError, match=r"train.jsonl row 2: repeats the question of test row 1"):
         load(task(f"task.path={tmp_path}"))
+
+
+NAMED = ("task.question_key=ask", "task.answer_key=label")
+
+
+def asked(loaded):
+    return {problem.question: problem.gold for problem in loaded}
+
+
+def test_parquet_is_read_as_json_lines_are_and_any_fields_can_be_meant(tmp_path):
+    rows = [{"ask": f"{i}+{i}?", "level": i, "label": 2 * i} for i in range(1, 11)]
+    file = tmp_path / "mine.parquet"
+    pd.DataFrame(rows).to_parquet(file)
+    other = write_rows(tmp_path / "mine.jsonl", rows)
+    loaded = load(task(f"task.path={file}", *NAMED))
+    assert (len(loaded.train), len(loaded.test)) == (8, 2)
+    lines = load(task(f"task.path={other}", *NAMED))
+    assert (loaded.train, loaded.test) == (lines.train, lines.test)
+    assert asked(loaded.train + loaded.test) == {f"{i}+{i}?": str(2 * i) for i in range(1, 11)}
+    with pytest.raises(ValueError, match="row 1: `question` or `problem` is missing"):
+        load(task(f"task.path={file}"))
+    with pytest.raises(ValueError, match="row 1: `text` is missing"):
+        load(task(f"task.path={file}", "task.question_key=text"))
+    file.write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match=rf"^task.path={file}: cannot read mine.parquet \("):
+        load(task(f"task.path={file}", *NAMED))
+
+
+@pytest.mark.filterwarnings("ignore")  # of the library
+def test_a_data_set_is_read_by_the_hub_s_own_library(tmp_path):
+    """It takes a folder as a name, too; nothing is downloaded."""
+    folder = tmp_path / "sums"
+    folder.mkdir()
+    rows = [{"ask": f"{i}+{i}?", "level": i, "label": str(2 * i)} for i in range(1, 5)]
+    write_rows(folder / "train.jsonl", rows[:2])
+    write_rows(folder / "test.jsonl", rows[2:])
+    whole = task(f"task.hub={folder}", *NAMED)
+    assert (whole.label(), whole.files()) == ("sums", {"train": None, "test": None})
+    check_data([whole])
+    loaded = load(whole)
+    assert {len(loaded.train), len(loaded.test)} == {1}
+    assert asked(loaded.train + loaded.test) == {"1+1?": "2", "2+2?": "4"}
+
+    loaded = load(task(f"task.hub={folder}", "task.hub_test_split=test", *NAMED))
+    assert asked(loaded.train) == {"1+1?": "2", "2+2?": "4"}
+    assert asked(loaded.test) == {"3+3?": "6", "4+4?": "8"}
+    for words, why in (("task.hub_test_split=tests", "tests .on the hub"),
+                       ("task.hub_config=other", "train .on the hub")):  # fmt: skip
+        with pytest.raises(ValueError, match=rf"^task.hub={folder}: cannot read {folder} {why}"):
+            load(task(f"task.hub={folder}", words, *NAMED))
 
 
 def test_bad_data_leave_no_run_behind_and_doctor_lists_every_problem(tmp_path, capsys):

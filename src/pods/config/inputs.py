@@ -86,6 +86,8 @@ def _needed_packages(config: Config) -> Iterator[_Needed]:
     task = config.task
     if task.name == "gym":
         yield _Needed("task", "gym", "reasoning_gym", "'pods-rl[gym]'")
+    if task.hub is not None:
+        yield _Needed("task.hub", task.hub, "datasets", "'pods-rl[hub]'")
     graded = {"name": task.name, "test_set": task.evaluated_on(), "grader": task.grader}
     for key, value in graded.items():
         if value in WITH_MATH_VERIFY:

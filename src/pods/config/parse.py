@@ -173,9 +173,9 @@ def _similar_key(name: str, siblings: list[str]) -> str | None:
         near = difflib.get_close_matches(last, siblings, n=1)
         return f"{group}.{near[0]}" if near else None
 
-    for key in all_keys():
-        if key.rpartition(".")[2] == last:
-            return key
+    same = [key for key in all_keys() if key.rpartition(".")[2] == last]
+    if same:
+        return difflib.get_close_matches(name, same, n=1, cutoff=0)[0]
     groups = {folder.name for folder in CONF.iterdir() if folder.is_dir()} - {"prices"}
     near = difflib.get_close_matches(name, [*all_keys(), *groups], n=1)
     return near[0] if near else None

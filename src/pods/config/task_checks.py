@@ -116,8 +116,18 @@ def _formats(task: TaskConfig) -> Iterator[Refusal]:
 
 def _own(task: TaskConfig) -> Iterator[Refusal]:
     """Check where the user's problems come from."""
-    if task.name == "jsonl" and task.path is None:
-        yield "task.path", "must be set if task=jsonl"
+    if task.name == "jsonl" and task.path is None and task.hub is None:
+        yield "task.path", "must be set if task=jsonl, or task.hub"
+
+    if task.hub is not None and (task.path or task.test_path):
+        yield "task.hub", "must be null if task.path or task.test_path is set"
+
+    for key in ("hub", "question_key", "answer_key"):
+        if task.name != "jsonl" and getattr(task, key) is not None:
+            yield f"task.{key}", "must be null unless task=jsonl"
+    for key in ("hub_config", "hub_test_split"):
+        if task.hub is None and getattr(task, key) is not None:
+            yield f"task.{key}", "must be null unless task.hub is set"
 
     if task.name in ("own", "gym") and task.path is not None:
         yield "task.path", f"must be null if task={task.name}"

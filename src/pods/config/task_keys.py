@@ -35,9 +35,23 @@ class TaskConfig:
     path: Annotated[
         Text | None,
         key(
-            "folder with train.jsonl and test.jsonl, or for task=jsonl one file, of which a fifth "
-            "is the test set if task.test_path is null; null uses the hub (gsm8k, math)"
+            "folder with train.jsonl and test.jsonl, or for task=jsonl one file (also *.parquet), "
+            "of which a fifth is the test set if task.test_path is null; null uses the hub"
         ),
+    ]
+    hub: Annotated[
+        Text | None,
+        key("data set on the Hugging Face hub, OWNER/NAME, in place of task.path for task=jsonl"),
+    ]
+    hub_config: Annotated[Text | None, key("configuration of that data set; null: its only one")]
+    hub_test_split: Annotated[
+        Text | None, key("split of it that is the test set; null: a fifth of its split train")
+    ]
+    question_key: Annotated[
+        Text | None, key("field with the question, for task=jsonl; null: question or problem")
+    ]
+    answer_key: Annotated[
+        Text | None, key("field with the answer, for task=jsonl; null: answer or solution")
     ]
     test_set: Annotated[
         Literal["own", "gsm8k", "math500", "amc23", "aime24", "minerva", "olympiad"],
@@ -116,8 +130,9 @@ class TaskConfig:
         data/my sums.jsonl is my-sums, and my_tasks:riddles is riddles. A task of reasoning-gym has
         its name there.
         """
-        if self.name == "jsonl" and self.path is not None:
-            return re.sub(r"[^A-Za-z0-9._-]", "-", Path(self.path).stem)[:60] or self.name
+        if self.name == "jsonl":
+            stem = Path(self.path).stem if self.path else (self.hub or "").rpartition("/")[2]
+            return re.sub(r"[^A-Za-z0-9._-]", "-", stem)[:60] or self.name
         if self.name == "own" and self.make is not None:
             return self.make.rpartition(":")[2]
         if self.name == "gym" and self.gym is not None:

@@ -104,11 +104,13 @@ def read_splits(config: TaskConfig) -> Splits:
         return own.make(config)
     if config.name == "gym":
         return gym.make(config)
+    if config.hub is not None:
+        return _read_hub(config)
     source = TRAIN_SETS[config.name]
     test_source = TEST_SETS[config.evaluated_on()]
-    if config.answer_format == "chain":
-        source = own.CHAIN_SOURCE
-        test_source = own.CHAIN_SOURCE
+    if config.name == "jsonl":
+        source = own.source(config)
+        test_source = source
 
     files = config.files()
     path = f"task.path={config.path or 'null'}"
@@ -123,13 +125,23 @@ def read_splits(config: TaskConfig) -> Splits:
     return Splits(train, test)
 
 
+def _read_hub(config: TaskConfig) -> Splits:
+    """Read the user's data set on the hub; without a test split, a fifth is the test set."""
+    source = own.source(config)
+    key = f"task.hub={config.hub}"
+    if config.hub_test_split is None:
+        return own.divide(read_split(None, source, key))
+    test = read_split(None, replace(source, split=config.hub_test_split), key)
+    return Splits(read_split(None, source, key, test.rows), test)
+
+
 def count_questions(config: TaskConfig) -> int | None:
     """Count the questions of the test set without asking the hub; None if nobody can tell yet."""
     if config.name in GENERATED:
         return TEST_SIZE
     files = config.files()
     if config.name != "own" and files["test"] is None:
-        return ON_THE_HUB[config.evaluated_on()]
+        return ON_THE_HUB.get(config.evaluated_on())  # None: a data set of the user's
     if config.name != "own" and files["train"] is None:  # which is on the hub
         return None
     try:
@@ -144,8 +156,7 @@ def load_questions(config: TaskConfig, file: Path) -> Task:
     Rows are read as those of `task=jsonl`; malformed ones are left out and printed. A file that
     cannot be read, or without a usable row, raises ValueError.
     """
-    source = own.CHAIN_SOURCE if config.answer_format == "chain" else own.SOURCE
-    split = read_split(file, source, f"file={file}")
+    split = read_split(file, own.source(config), f"file={file}")
     splits.print_malformed("test", split)
     splits.check_usable(split)
 

@@ -1,11 +1,13 @@
-"""The user's own data: rows of a file of JSON lines, or what a function returns.
+"""The user's own data: rows of a file or of a data set on the hub, or what a function returns.
 
 An answer is a number or a text, or a worked solution that ends in `####` and the answer.
 """
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from pods.config.task_keys import TaskConfig
@@ -29,6 +31,8 @@ CHAIN = re.compile(r"[-0-9+=;#?]+")
 CHAINS = "model=tiny knows 0-9 + - = ; # ?, and one digit as answer: 9+1+4 has 4, modulo ten"
 MADE = "must return a train and a test list of (question, answer), optionally right(answer, gold)"
 TEST_FRACTION = 0.2  # of the rows of one file
+QUESTIONS = ("question", "problem")
+ANSWERS = ("answer", "solution")
 
 
 def divide(split: Split) -> Splits:
@@ -79,18 +83,29 @@ def _as_fields(pairs: Any) -> list[Fields]:
     return [{"question": question, "answer": answer} for question, answer in pairs]
 
 
-def _row(fields: Fields) -> ReadRow:
-    question = text_field(fields, "question", "problem")
-    text = text_field(fields, "answer", "solution", or_number=True)
+def source(config: TaskConfig) -> Source:
+    """Return how the rows of `task=jsonl` are read, in files or on the hub."""
+    questions = (config.question_key,) if config.question_key else QUESTIONS
+    answers = (config.answer_key,) if config.answer_key else ANSWERS
+    read = _chain_row if config.answer_format == "chain" else _row
+    reader = partial(read, questions=questions, answers=answers)
+    return Source(config.hub or "", "train", reader, WORDING, (config.hub_config,))
+
+
+def _row(
+    fields: Fields, questions: Sequence[str] = QUESTIONS, answers: Sequence[str] = ANSWERS
+) -> ReadRow:
+    question = text_field(fields, *questions)
+    text = text_field(fields, *answers, or_number=True)
     _, mark, answer = text.rpartition(MARK)
     if not answer.strip():
         raise ValueError(f"the answer has nothing after `{MARK}`")
     return ReadRow(question, text if mark else "", answer.strip())
 
 
-def _chain_row(fields: Fields) -> ReadRow:
+def _chain_row(fields: Fields, questions: Sequence[str], answers: Sequence[str]) -> ReadRow:
     """Read a row for a model that writes chains; it knows few characters."""
-    row = _row(fields)
+    row = _row(fields, questions, answers)
     question = chainsum.typed(row.question)
     if CHAIN.fullmatch(question) is None:
         raise ValueError(f"must have another question: {CHAINS}")
@@ -100,4 +115,3 @@ def _chain_row(fields: Fields) -> ReadRow:
 
 
 SOURCE = Source("", "", _row, WORDING)
-CHAIN_SOURCE = Source("", "", _chain_row, WORDING)

@@ -26,13 +26,14 @@ OTHER_FORMATS = {
     b"\xfd7zXZ": "xz",
     b"\x28\xb5\x2f\xfd": "zstandard",
     b"PK\x03\x04": "a zip archive or a spreadsheet",
-    b"PAR1": "Parquet",
+    b"PAR1": "Parquet, whose name must end in .parquet",
     b"ARROW1": "Arrow",
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
     b"[": "a JSON array",
 }
 """The first bytes of files that are no JSON lines, and what these files are."""
+PARQUET = ".parquet"  # of a file's name
 JSON_LINES = """each line must be like {"question": "2+3?", "answer": "#### 5"}"""
 Fields = Mapping[str, Any]
 Right = Callable[[str, str], bool]  # `right(answer, gold)` decides whether an answer is correct
@@ -140,7 +141,7 @@ def _number_text(value: Any) -> str:
 
 
 def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row] = ()) -> Split:
-    """Read the rows of a file of JSON lines or, without one, of the hub.
+    """Read the rows of a file (JSON lines, or *.parquet) or, without one, of the hub.
 
     The questions of `tests`, rows of the test set, must not come again.
     """
@@ -149,6 +150,8 @@ def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row]
     try:
         if file is None:
             lines = _hub_rows(source)
+        elif file.suffix == PARQUET:
+            lines = _parquet_rows(file)
         else:
             content = file.read_bytes().removeprefix(BYTE_ORDER_MARK)
             lines = content.splitlines()
@@ -228,6 +231,15 @@ def _object(line: bytes | Fields) -> Fields:
     if not isinstance(row, dict):
         raise ValueError(f"must be a JSON object, not {_type(row)}")
     return row
+
+
+def _parquet_rows(file: Path) -> Sequence[Fields]:
+    try:
+        from pyarrow.parquet import read_table  # takes a moment to import
+    except ModuleNotFoundError as error:
+        raise ValueError("pyarrow is not installed: pip install 'pods-rl[hub]'") from error
+    rows: list[Fields] = read_table(file).to_pylist()
+    return rows
 
 
 def _hub_rows(source: Source) -> Sequence[Fields]:
