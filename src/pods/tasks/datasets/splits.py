@@ -6,7 +6,6 @@ problem's id comes from its row, so that it stays when other rows are dropped.
 """
 
 import json
-import logging
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pods.config.task_keys import TaskConfig
+from pods.tasks.datasets.tables import hub_rows, parquet_rows
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it
 MAX_PRINTED = 3  # reasons on the screen; the run's data.json has all
@@ -149,9 +149,9 @@ def read_split(file: Path | None, source: Source, key: str, tests: Sequence[Row]
     lines: Sequence[bytes | Fields]
     try:
         if file is None:
-            lines = _hub_rows(source)
+            lines = hub_rows(source.dataset, source.subsets, source.split)
         elif file.suffix == PARQUET:
-            lines = _parquet_rows(file)
+            lines = parquet_rows(file)
         else:
             content = file.read_bytes().removeprefix(BYTE_ORDER_MARK)
             lines = content.splitlines()
@@ -231,34 +231,6 @@ def _object(line: bytes | Fields) -> Fields:
     if not isinstance(row, dict):
         raise ValueError(f"must be a JSON object, not {_type(row)}")
     return row
-
-
-def _parquet_rows(file: Path) -> Sequence[Fields]:
-    try:
-        from pyarrow.parquet import read_table  # takes a moment to import
-    except ModuleNotFoundError as error:
-        raise ValueError("pyarrow is not installed: pip install 'pods-rl[hub]'") from error
-    rows: list[Fields] = read_table(file).to_pylist()
-    return rows
-
-
-def _hub_rows(source: Source) -> Sequence[Fields]:
-    try:
-        from datasets import disable_progress_bars, load_dataset  # takes a second to import
-        from datasets.exceptions import DatasetsError
-    except ModuleNotFoundError as error:
-        install = "the package datasets is not installed: pip install 'pods-rl[hub]'"
-        raise ValueError(install) from error
-    disable_progress_bars()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns of every retry
-    try:
-        rows: list[Fields] = []
-        for subset in source.subsets:
-            rows += load_dataset(source.dataset, subset, split=source.split)
-        return rows
-    except (OSError, ValueError, DatasetsError) as error:
-        why = " ".join(str(error).split())
-        raise ValueError(f"on the hub: {why}; task.path=FOLDER reads files") from error
 
 
 def _normalise(question: str) -> str:
