@@ -61,6 +61,16 @@ def test_no_question_comes_twice_or_in_both_sets_though_the_library_repeats_itse
     assert load(task(*words, "task.train_size=64")).test == loaded.test
 
 
+def test_of_a_small_task_half_of_the_questions_are_the_test_set():
+    """Of two digits with a sign between them there are fewer than 256."""
+    words = (*CHAINS, "task.gym_parameters={max_terms: 2, max_digits: 1}", "task.train_size=90")
+    everything = {e["question"] for e in entries("chain_sum", 9, 5000, max_terms=2, max_digits=1)}
+    loaded = load(task(*words))
+    asked = {problem.question for problem in (*loaded.train, *loaded.test)}
+    assert len(loaded.test) == len(everything) // 2 and len(asked) == 90 + len(loaded.test)
+    assert asked <= everything
+
+
 def test_a_task_with_too_few_questions_is_refused_in_one_line():
     why = r"^task.train_size=512: must be at most \d\d?, .* rows in coin_flip$"
     with pytest.raises(ValueError, match=why):

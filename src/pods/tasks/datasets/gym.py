@@ -42,6 +42,8 @@ def make(config: TaskConfig) -> Splits:
         ConfigError: the library has no such task, or the task refuses its parameters.
     """
     test = _generate(config, TEST_SEED, TEST_SIZE, ())
+    if len(test.rows) < TEST_SIZE:  # that is all there is, and the other half is to train on
+        test = replace(test, rows=test.rows[: len(test.rows) // 2])
     wanted = (config.train_size or 0) + config.few_shot
     return Splits(_generate(config, TRAIN_SEED, wanted, test.rows), test)
 

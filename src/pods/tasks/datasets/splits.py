@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pods.config.task_keys import TaskConfig
-from pods.tasks.datasets.library_rows import hub_rows, parquet_rows
+from pods.tasks.datasets.tables import hub_rows, parquet_rows
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it
 MAX_PRINTED = 3  # reasons on the screen; the run's data.json has all
