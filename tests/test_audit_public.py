@@ -192,7 +192,7 @@ def test_test_scores_and_parts_of_the_time_of_verl_are_read(said, tmp_path):
     shown = said(".")
     assert "score: val/test_score/gsm8k (proposed)" in shown
     assert "other scores: val/test_score/math" in shown
-    assert "method: name (proposed)" in shown and " points above grpo, " in shown
+    assert "method: name (proposed)" in shown and " points above grpo (" in shown
     assert (
         "seconds are the sum of timing/gen, timing/update_actor; timing/save_checkpoint, "
         "timing/testing are no training" in shown

@@ -65,9 +65,13 @@ OPERATIONAL = {
     "launch.jobs": 1,
     "model.sizes.parameters": 1, "model.sizes.layers": 2, "model.sizes.hidden": 3,
     "model.sizes.intermediate": 4, "model.sizes.heads": 5, "model.sizes.kv_heads": 6,
-    "model.sizes.head_size": 7, "model.sizes.vocabulary": 8}  # fmt: skip
+    "model.sizes.head_size": 7, "model.sizes.vocabulary": 8,
+    "plan.contrasts": "['pods over grpo']", "plan.outcome": "final_accuracy", "plan.x": "steps",
+    "plan.unit": "start", "plan.margin": 1.0, "plan.seeds": 3, "plan.without": "[7]",
+    "plan.stop": None}  # fmt: skip
 """Another value for each operational key; None: it cannot differ in such a run, since it decides
-where its files are or which there are, where it ends, that nothing runs or several processes."""
+where its files are or which there are, where it ends, that nothing runs or several processes, or
+does not go with the others."""
 
 
 def test_a_run_computes_the_same_whatever_its_operational_keys_say(tmp_path):

@@ -420,3 +420,15 @@ def test_the_status_of_what_was_never_asked_for_is_not_there(tmp_path):
     go(tmp_path, Machine(tmp_path))
     states = {RunStore(folder).status()["state"] for folder in run_folders(tmp_path / "default")}
     assert states == {"done"}
+
+
+def test_a_sweep_over_studies_registers_the_plan_of_each_and_stops_none(tmp_path):
+    configs = configs_of(tmp_path, [0], "study=a") + configs_of(tmp_path, [0], "study=b")
+    register(configs)
+    assert [len(read_plans(tmp_path / name)) for name in "ab"] == [1, 1]
+    configs = [replace(one, plan=replace(one.plan, stop="decided")) for one in configs]
+    with pytest.raises(ValueError, match=r"plan\.stop=decided: must be seeds if a sweep has"):
+        register(configs)
+    configs[0] = replace(configs[0], plan=replace(configs[0].plan, margin=9.0))
+    with pytest.raises(ValueError, match="plan=: must be the same in all runs of a sweep"):
+        register(configs)

@@ -80,7 +80,7 @@ def test_a_choice_has_its_own_folder_and_name(study, capsys):
     out = shown("plot --tables s --arms pods,grpo --until 4")
     assert "figures/arms=pods,grpo,until=4" in out
     out = shown("compare --study s --metric both")
-    assert out.startswith("Mean share correct and in the format: ")
+    assert "explores\n\nMean share correct and in the format: " in out
     assert "accuracy" not in out.replace("mean_accuracy", "").replace("final_accuracy", "")
     assert (study / "s/figures/metric=both/compare.csv").is_file()
     assert "correct and in the format at 10 s" in shown("plot --tables s --metric both")

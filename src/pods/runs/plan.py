@@ -40,19 +40,29 @@ class Registered:
 
 
 def register(configs: Sequence[Config]) -> None:
-    """Write the plan of these configs into their study's folder, if it is new or has changed.
+    """Write the plan of these configs into the folders of their studies, if it is new or changed.
 
     Configs without a plan change nothing.
 
-    `ConfigError`: they have several plans, or an arm would get more seeds than theirs allows.
+    `ConfigError`: they have several plans, an arm would get more seeds than the plan allows, or it
+    would stop the seeds of several studies.
     """
-    first = configs[0]
-    for config in configs:
-        if config.plan != first.plan or config.study != first.study:
-            raise ConfigError("plan", "", "must be the same in all runs of a sweep, and one study")
-    if not first.plan.contrasts:
+    plan = configs[0].plan
+    studies = list(dict.fromkeys(config.study for config in configs))
+    if any(config.plan != plan for config in configs):
+        raise ConfigError("plan", "", "must be the same in all runs of a sweep")
+    if plan.stop == "decided" and len(studies) > 1:
+        raise ConfigError("plan.stop", plan.stop, "must be seeds if a sweep has several studies")
+    if not plan.contrasts:
         return
 
+    for study in studies:
+        _register([config for config in configs if config.study == study])
+
+
+def _register(configs: Sequence[Config]) -> None:
+    """Write the plan of the configs of one study."""
+    first = configs[0]
     folder = Path(first.runs_dir, first.study)
     begun = [path for path in run_folders(folder) if RunStore(path).status()["state"] != "pending"]
     _check_seeds(configs, begun)
