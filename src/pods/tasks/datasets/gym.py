@@ -4,6 +4,7 @@ Test set and train pool come from different seeds of the library, and share no q
 the same for every seed of a run.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -131,7 +132,9 @@ def _generate(config: TaskConfig, seed: int, wanted: int, tests: Sequence[Row]) 
 
 def _dataset(config: TaskConfig, seed: int, size: int) -> Any:
     """Make the library's data set, of so many entries."""
-    from reasoning_gym.factory import DATASETS, create_dataset  # takes seconds to import
+    with warnings.catch_warnings():  # of the syntax of a package that it imports
+        warnings.simplefilter("ignore", SyntaxWarning)
+        from reasoning_gym.factory import DATASETS, create_dataset  # takes seconds to import
 
     if config.gym not in DATASETS:
         names = ", ".join(sorted(DATASETS))
