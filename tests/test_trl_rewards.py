@@ -337,7 +337,7 @@ def test_a_run_trains_on_it_and_counts_what_has_none(theirs, tmp_path):
 
 @pytest.mark.slow
 def test_several_processes_leave_out_what_one_does(theirs, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ['PYTHONPATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     alone, expected = steps(tmp_path / "alone", 1, LONG[0])
     together, gradients = steps(tmp_path / "together", 2, LONG[0])
     for one, other in zip(alone, together, strict=True):
