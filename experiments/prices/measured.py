@@ -1,11 +1,12 @@
 """Compare the leads that were measured with the registered signs: predictions.csv, measured.csv.
 
-    python -m experiments.prices.measured     reads runs/prices
+    python -m experiments.prices.measured STUDY FOLDER     reads runs/STUDY and FOLDER/predictions.csv
 
 A lead is the difference of mean accuracy at equal cost, from 0 to where the first of the registered
 arms ends, if a rollout trained on costs r generated ones and nothing is fixed.
 """
 
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +17,6 @@ from pods.analysis.loading.prices import at_prices
 from pods.runs.store import run_folders
 from pods_lab.price.pays import card_of, leads, mean_step
 
-HERE = Path(__file__).parent
 ARMS = ("grpo 8→8", "grpo 16→16", "pods 16→8", "pods 64→16", "random 64→16", "grpo_ga 64→64")
 BASELINE = "grpo 16→16"
 
@@ -47,6 +47,8 @@ def measured(folder: Path, predictions: pd.DataFrame) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    table = measured(Path("runs/prices"), pd.read_csv(HERE / "predictions.csv"))
-    table.to_csv(HERE / "measured.csv", index=False, float_format="%.6g")
+    study, folder = sys.argv[1:]
+    registered = pd.read_csv(Path(folder) / "predictions.csv")
+    table = measured(Path("runs") / study, registered)
+    table.to_csv(Path(folder) / "measured.csv", index=False, float_format="%.6g")
     print(table.to_string(index=False))

@@ -1,13 +1,14 @@
 """Predict, before the runs, which arm is ahead at which price of a rollout that is trained on.
 
-    python -m experiments.prices.predict     reads the pilot of `pods advise` in runs/advice
+    python -m experiments.prices.predict STUDY OUT     reads the pilot of `pods advise` in runs/STUDY
 
-Writes predictions.csv: by the law of n and m at the success rates of the pilot, the progress of a
+Writes the table OUT: by the law of n and m at the success rates of the pilot, the progress of a
 step of an arm over that of its baseline, what it costs at each price r of a trained rollout over a
 generated one (nothing is fixed), the ratio of both, and the sign that follows for the lead in the
 mean accuracy. A random m of n makes the progress of GRPO m→m, at the cost of n rollouts.
 """
 
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +17,6 @@ from pods.runs.store import RunStore, run_folders
 from pods_lab.advise.advice import read_pilot
 from pods_lab.advise.progress import MEASURED, expected_progress
 
-HERE = Path(__file__).parent
 PRICES = (0.7, 2.1, 4.0)
 EVEN = 0.05  # a gain that differs less from 1 has no sign
 CONTRASTS = [
@@ -67,6 +67,7 @@ def predictions(folder: Path) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    table = predictions(Path("runs/advice"))
-    table.to_csv(HERE / "predictions.csv", index=False, float_format="%.4g")
+    study, out = sys.argv[1:]
+    table = predictions(Path("runs") / study)
+    table.to_csv(out, index=False, float_format="%.4g")
     print(table.round(3).to_string(index=False))
