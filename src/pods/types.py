@@ -129,8 +129,7 @@ class Rollout:
     completion_ids: tuple[int, ...]  # (T,), T >= 1, with the end-of-sequence id if it was sampled
     logprobs: NDArray[np.float32]
     """(T,) log-probability of each id at the temperature of its sampling, or at 1 if that is
-    greedy. Under `top_k` it is among all ids from the transformers engine, and from vLLM among
-    the ids that were drawn from."""
+    greedy: among all ids, also if `top_k` lets few be drawn."""
     text: str
     finished: bool  # False if the length limit cut the completion off
 

@@ -73,7 +73,7 @@ def test_a_preset_starts_what_it_asks_for(card, preset, graphs):
     assert (batches.max_num_seqs, str(model.dtype)) == (engine.max_rows, f"torch.{engine.dtype}")
     assert model.head_dtype == torch.float32
     assert made.cache_config.kv_cache_memory_bytes == engine.kv_gb * 2**30
-    assert model.logprobs_mode == "processed_logprobs" and model.enforce_eager == (graphs == "none")
+    assert model.logprobs_mode == "raw_logprobs" and model.enforce_eager == (graphs == "none")
     names = {"full": ("VLLM_COMPILE", "FULL_AND_PIECEWISE"), "none": ("NONE", "NONE")}[graphs]
     assert (compiled.mode.name, compiled.cudagraph_mode.name) == names
     lora = made.lora_config

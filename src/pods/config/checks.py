@@ -188,7 +188,7 @@ def _update(config: Config) -> Iterator[Refusal]:
 
     yield from _dtypes(config)
     if update.importance != "off" and not config.scores_what_is_sampled():
-        why = "engine and trainer use different temperatures or top_k"
+        why = "engine and trainer use different temperatures"
         yield "update.importance", f"must be off: {why}, so their log-probs cannot be compared"
 
 

@@ -267,13 +267,10 @@ class Config:
         return self.model.dtype
 
     def scores_what_is_sampled(self) -> bool:
-        """Return whether the trainer's log-probs are of the distribution that the engine samples.
+        """Return whether the trainer's log-probs are meant to equal the engine's.
 
-        They are not if only the engine divides the logits by the temperature, or if vLLM samples
-        from the `sampling.top_k` likeliest tokens alone, whose log-probs are then its own.
+        They are not if only the engine divides the logits by the temperature.
         """
-        if self.engine.name == "vllm" and self.sampling.top_k is not None:
-            return False
         return self.update.logprob_temperature == "sampling" or self.sampling.temperature == 1
 
     def sharded(self) -> bool:

@@ -17,7 +17,7 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 
 from pods.config.schema import Config
 from pods.engines.base import EngineFailed
-from pods.engines.vllm_setup import check_padding, facts, start_vllm
+from pods.engines.vllm_setup import DrawnFrom, facts, start_vllm
 from pods.engines.vllm_sync import hand_over_adapter, merge
 from pods.policy.fsdp import weights_version
 from pods.policy.policy import Policy
@@ -58,11 +58,10 @@ class VllmEngine:
         self.synced_version = -1
         self.survived_rounding: float | None = None
         self.calls = 0
-        padding = range(policy.vocabulary, policy.causal_lm.config.vocab_size)
-        check_padding(len(padding), config)
         self.vllm = start_vllm(config)
         self.facts = facts(self.vllm)
-        self.bias = dict.fromkeys(padding, -100.0) or None  # ids that the tokenizer does not know
+        self.drawn_from = DrawnFrom(policy.vocabulary)
+        self.vllm.apply_model(self.drawn_from.watch)
         self.sync()
 
         # the first call compiles and allocates
@@ -141,6 +140,7 @@ class VllmEngine:
         model that would take an eighth of the time.
         """
         core = self.vllm.engine_core
+        self.drawn_from.temperature = request.sampling.temperature
         completions: dict[str, PartialCompletion] = {}
         if not core.reset_prefix_cache():
             raise RuntimeError("its prefix cache is in use")
@@ -196,12 +196,11 @@ class VllmEngine:
         """
         return SamplingParams(
             n=n,
-            temperature=sampling.temperature,
+            temperature=0.0 if sampling.temperature == 0 else 1.0,  # `DrawnFrom` divides by it
             max_tokens=sampling.max_completion_tokens,
             top_k=sampling.top_k or 0,  # all
             seed=None if self.on_cpu else seed,
             stop_token_ids=self.policy.stop_ids,
-            logit_bias=self.bias,
             logprobs=0,  # only of the token drawn
             detokenize=False,
         )

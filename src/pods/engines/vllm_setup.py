@@ -2,12 +2,14 @@
 
 import os
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo
 from huggingface_hub import snapshot_download
+from torch import Tensor
 from vllm import EngineArgs, LLMEngine
 
 from pods.config.schema import Config
@@ -17,7 +19,6 @@ from pods.system.machine import rank
 GIB = 2**30
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the maximum ranks that vLLM offers
 CPU_PREFILL_TOKENS = 2048  # a pass takes seconds, and signals are handled between passes
-MAX_BIASED = 1024  # ids of which a card's sampler can forbid each
 CPU_BLOCK = 32  # tokens; only full blocks of prompts are shared, and vLLM's CPU default is 128
 
 
@@ -55,7 +56,7 @@ def arguments(config: Config) -> dict[str, Any]:
         "skip_tokenizer_init": True,
         "generation_config": "vllm",  # ignore the model's sampling settings
         "dtype": engine.dtype,
-        "logprobs_mode": "processed_logprobs",  # of the distribution that is drawn from
+        "logprobs_mode": "raw_logprobs",  # among all ids; see `DrawnFrom`
         "max_model_len": longest,
         "max_num_seqs": engine.max_rows,
         "enable_prefix_caching": True,
@@ -86,17 +87,29 @@ def arguments(config: Config) -> dict[str, Any]:
     return settings
 
 
-def check_padding(ids: int, config: Config) -> None:
-    """Refuse a model whose output layer is padded by more ids than vLLM can forbid on a card.
+@dataclass
+class DrawnFrom:
+    """Makes vLLM's logits those of the policy at the sampling temperature, without padding.
 
-    vLLM itself would only refuse the first request.
+    vLLM has log-probs among all ids before it divides by the temperature, or after that among the
+    `top_k` likeliest. If the model's logits are divided already, the first are the trainer's.
     """
-    if ids > MAX_BIASED and config.hardware.device != "cpu":
-        raise ValueError(
-            f"model={config.model.name}: its output layer is padded by {ids} ids beyond the "
-            f"tokenizer's; on a card, engine=vllm can forbid at most {MAX_BIASED}; use "
-            "engine=transformers"
-        )
+
+    vocabulary: int
+    """Ids from here on pad the output layer, and are never drawn."""
+    temperature: float = 1.0
+    """Of the present call of the engine; 0 is greedy, and leaves the logits as they are."""
+
+    def watch(self, model: Any) -> None:
+        """Change the logits of a model in vLLM from now on."""
+        model.logits_processor.register_forward_hook(self.change)
+
+    def change(self, layer: Any, inputs: Any, logits: Tensor) -> Tensor:
+        """Return the logits, (R, V), divided by the temperature; padding becomes -inf."""
+        if self.temperature not in (0, 1):
+            logits = logits.float() / self.temperature
+        logits[..., self.vocabulary :] = -torch.inf
+        return logits
 
 
 def facts(vllm: LLMEngine) -> dict[str, Any]:
