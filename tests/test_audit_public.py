@@ -120,16 +120,24 @@ def mllog(key, value, milliseconds, kind="POINT_IN_TIME", **metadata):
 
 
 def mlperf(size, seed, scores, status="success"):
-    """A log of MLPerf: the hyperparameters, a validation every 10 steps of 60 s, and the end."""
+    """A log of MLPerf: the hyperparameters, a validation every 10 steps of 60 s, and the end.
+
+    As in the public logs a block's start names the samples of its end, and the run's end has a
+    place, too.
+    """
     lines = ["python train.py", mllog("cache_clear", True, 0), mllog("seed", seed, 1)]
     lines.append(mllog("global_batch_size", size, 2))
     lines.append(mllog("run_start", None, 5000, "INTERVAL_START"))
     for place, score in enumerate(scores, start=1):
         samples = 10 * place * size
-        time = 5000 + 600_000 * place
+        begin = 5000 + 600_000 * (place - 1)
+        time = begin + 600_000
+        at = {"samples_count": samples, "step": 10 * (place - 1)}
+        lines.append(mllog("block_start", None, begin, "INTERVAL_START", **at))
         lines.append(mllog("tracked_stats", {"train_loss": 0.5}, time, samples_count=samples))
         lines.append(f"0: {mllog('eval_accuracy', score, time, samples_count=samples)}")
-    lines.append(mllog("run_stop", None, time + 1, "INTERVAL_END", status=status))
+    end = {"samples_count": samples, "status": status}
+    lines.append(mllog("run_stop", None, time + 1, "INTERVAL_END", **end))
     return "\n".join([*lines, ":::MLLOG {cut"])
 
 
@@ -142,6 +150,7 @@ def test_mlperf_logs_are_read(said, tmp_path):
     assert "6 runs from console lines of verl, prime-rl or MLPerf" in shown
     assert "score: eval_accuracy (proposed)" in shown and "seed: config:seed (proposed)" in shown
     assert "Over seconds" in shown and "first evaluation" not in shown
+    assert "backwards" not in shown
     runs = json.loads((tmp_path / "pods-audit/audit.json").read_text())["runs"]
     assert {(run["first_step"], run["last_step"]) for run in runs} == {(160, 320), (320, 640)}
     assert {run["seconds"] for run in runs} == {1200.0}

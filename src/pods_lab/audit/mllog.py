@@ -30,7 +30,8 @@ def events(text: str) -> Iterator[Row]:
 def read_mllog(text: str) -> tuple[list[Row], Row, list[str]]:
     """Return the rows of a log, with the seconds since `run_start`; its config; and notes.
 
-    An event that says how far the training was is a row, and any other value is of the config. Of a
+    A value with the place that training had come to is a row, and any other value is of the config.
+    An event without a value has none: `block_start` names the place where its block will end. Of a
     run that succeeded the last row says when: seconds_to_target.
     """
     rows: list[Row] = []
@@ -40,18 +41,18 @@ def read_mllog(text: str) -> tuple[list[Row], Row, list[str]]:
         key = str(event["key"])
         metadata = event.get("metadata") or {}
         place = {name: metadata[name] for name in STEPS if name in metadata}
+        seconds = (event["time_ms"] - start) / 1000
         if key == "run_start":
             start = event["time_ms"]
-        elif place:
-            seconds = (event["time_ms"] - start) / 1000
-            rows.append(place | {"seconds": seconds} | _values(key, event.get("value")))
         elif key == "run_stop":
             config["status"] = metadata.get("status", "")
             if rows and config["status"] == "success":
-                place = {name: rows[-1][name] for name in STEPS if name in rows[-1]}
-                rows.append(place | {"seconds_to_target": (event["time_ms"] - start) / 1000})
-        else:
+                last = {name: rows[-1][name] for name in STEPS if name in rows[-1]}
+                rows.append(last | place | {"seconds_to_target": seconds})
+        elif not place:
             config |= _values(key, event.get("value"))
+        elif event.get("value") is not None:
+            rows.append(place | {"seconds": seconds} | _values(key, event["value"]))
 
     evaluations = [row for row in rows if any(name.startswith("eval") for name in row)]
     at_first = len(evaluations) == 1 and config.get("status") == "success"
