@@ -1,9 +1,10 @@
 """Compare the leads that were measured with the registered signs: predictions.csv, measured.csv.
 
-    python -m experiments.prices.measured STUDY FOLDER     reads runs/STUDY and FOLDER/predictions.csv
+    python -m experiments.prices.measured STUDY FOLDER
 
-A lead is the difference of mean accuracy at equal cost, from 0 to where the first of the registered
-arms ends, if a rollout trained on costs r generated ones and nothing is fixed.
+Reads runs/STUDY and FOLDER/predictions.csv. A lead is the difference of mean accuracy at equal
+cost, from 0 to where the first of the registered arms ends, if a rollout trained on costs r
+generated ones and nothing is fixed.
 """
 
 import sys
