@@ -5,7 +5,8 @@
 Reads the pilot of `pods advise` in runs/STUDY, and writes the table OUT: by the law of n and m at
 the success rates of the pilot, the progress of a step of an arm over that of its baseline, what it
 costs at each price r of a trained rollout over a generated one (nothing is fixed), the ratio of
-both, and the sign that follows for the lead in the mean accuracy. A random m of n makes the progress of GRPO m→m, at the cost of n rollouts.
+both, and the sign that follows for the lead in the mean accuracy. A random m of n makes the
+progress of GRPO m→m, at the cost of n rollouts.
 """
 
 import sys
