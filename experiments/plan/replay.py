@@ -1,9 +1,9 @@
-"""Judge quickstart's eight seeds by its plan, seed by seed, as `plan.stop=decided` would have.
+"""Judge quickstart's plan seed by seed on sixteen seeds of all arms, as `plan.stop=decided` does.
 
     python experiments/plan/replay.py
 
-The runs are those of experiments/quickstart. It writes replayed.csv: at which seed each contrast
-was decided, and what the t test with Holm's correction says after all eight seeds.
+Reads runs.csv, and writes replayed.csv: at which seed each contrast was decided, and what the t
+test with Holm's correction says after all sixteen.
 """
 
 from pathlib import Path
@@ -15,14 +15,13 @@ from pods.analysis.numbers.statistics import ALPHA, holm, t_test
 from pods.config.schema import CONF
 from pods.runs.plan import plan_of_file
 
-EXPERIMENTS = Path(__file__).parents[1]
-OUT = Path(__file__).with_name("replayed.csv")
+HERE = Path(__file__).parent
 
 
 def main() -> None:
     """Replay the plan, and write the table."""
     plan = plan_of_file(CONF / "plan" / "quickstart.yaml")
-    runs = pd.read_csv(EXPERIMENTS / "quickstart" / "runs.csv")
+    runs = pd.read_csv(HERE / "runs.csv")
     outcomes = runs.pivot(index="series", columns="seed", values=plan.plan.outcome)
     alpha = ALPHA / len(plan.questions)
     rows = []
@@ -54,7 +53,7 @@ def main() -> None:
         )
     table = pd.DataFrame(rows)
     table["all_p_holm"] = holm(table.pop("p").to_numpy())
-    table.to_csv(OUT, index=False, float_format="%.6g")
+    table.to_csv(HERE / "replayed.csv", index=False, float_format="%.6g")
     print(table.to_string(index=False))
 
 
