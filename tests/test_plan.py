@@ -219,6 +219,7 @@ def test_contrasts_that_were_asked_after_runs_and_changes_are_shown_as_such():
     other = "grpo 16->16 over pods 64->16"
     added = [registered(ASKED), registered(ASKED, other, runs=7)]
     lines = planned_lines(replace(runs_of(arm, baseline), plans=added))
+    assert lines[0].endswith("before the first run:")  # the first plan
     assert " is settled after " in lines[1]
     assert " was asked after 7 runs had begun, and is decided after " in lines[2]
     assert lines[3].endswith(f"after 7 runs had begun: added {other}")

@@ -15,14 +15,14 @@ SHOWN_DIGITS = 12  # of a plan's hash
 
 
 def planned_lines(study: Study) -> list[str]:
-    """Return a line for the plan, one for each of its contrasts, and one for each change of it.
+    """Return a line for the first plan, one for each contrast of the newest, one for each change.
 
     The study is as it was loaded: a plan chose its own outcome, x and prices before the runs.
     """
     if not study.plans:
         return [NO_PLAN]
     newest = study.plans[-1]
-    lines = [_heading(newest)]
+    lines = [_heading(study.plans[0])]
     for text, judgement in zip(newest.plan.contrasts, judge(study, newest), strict=True):
         asked_after = _runs_before(study.plans, text)
         lines.append(_sentence(judgement, newest.plan, asked_after, study))
