@@ -19,7 +19,7 @@ OUT = Path(__file__).with_name("rates.csv")
 
 def row(store: RunStore) -> dict[str, object]:
     """Return the rates of one run's first evaluation, in percent."""
-    config = store.config
+    config = store.config()
     records = read_evaluation(store, config, 0)
     answers = pd.DataFrame(
         {"question": r.question, "right": r.correct, "cut": not r.finished} for r in records
