@@ -64,8 +64,8 @@ class Arcus:
         8. The kernel is the same without the std (the paper's appendix C divides it by sin 2 psi).
 
     Small steps: with two prompts M = 3, which is 1.5 B. The target moves as slowly as in the
-    paper, whose updates have 256 prompts, so a few hundred small steps may end before it reaches the
-    frontier, and drift and diffusion follow the few problems of a step that were seen before.
+    paper, whose updates have 256 prompts, so a few hundred small steps may end before it reaches
+    the frontier. Drift and diffusion follow the few problems of a step that were seen before.
     """
 
     position: int = 0  # candidates drawn so far
@@ -178,7 +178,8 @@ def drifted(mean: Floats, gap: Floats, drift: float) -> Floats:
     for start in starts:  # of those whose gap is longer than the updates so far
         moving = moved[start:]
         moving += drift * np.sin(2 * moving)
-        np.clip(moving, 0, END, out=moving)
+        np.maximum(moving, 0, out=moving)
+        np.minimum(moving, END, out=moving)
 
     result = np.empty_like(mean)
     result[by_gap] = moved
@@ -258,7 +259,8 @@ def inclusion(log_scores: Floats, count: int) -> Floats:
         low = np.where(total < count, middle, low)
         high = np.where(total < count, high, middle)
 
-    return np.minimum(1, high * weights)
+    chances: Floats = np.minimum(1, high * weights)
+    return chances
 
 
 def frontier(mean: Floats, variance: Floats, rollouts: int, count: int) -> float:

@@ -34,13 +34,14 @@ class Cero:
 
     Deviations:
         1. The most prompts of a round, C, are `prompts_per_step`. Their mean by the budget is
-           128/132 of that, as in the paper, where C is 132. Small steps cannot be larger or
-           smaller by 3 %: those of two prompts have two or one.
+           128/132 of that, as in the paper, where C is 132. So at equal rounds it generates 3 %
+           less than the other selectors, and a small step differs by a whole prompt or not at all.
         2. A round without prompts passes within the choice: it is no step and takes no time. In
            the paper it is no step either.
         3. The budget in rollouts ends nothing: a run ends by `budget`, also before or after its
            `prompts.rounds`, which here only set the step size 1/sqrt(K).
         4. Slopes and price follow at the next choice. Under `engine.lag` they then know less.
+        5. "Reserve-aware catch-up", which the paper names and does not describe, is left out.
     """
 
     rounds: int  # K
