@@ -33,6 +33,8 @@ KINDS = {
     "uniform": (),
     "with a lag": ("engine.lag=2",),
     "selection with a lag": ("engine.lag=2", "prompts=greso"),
+    "selection by beliefs": ("arm=arcus", "task.train_size=6"),
+    "selection by price": ("prompts=cero", "task.train_size=6", "engine.lag=1"),
     "several groups of a prompt": ("nm.groups=2", "prompts=mopps"),
     "an adapter": ("model.tuning=lora", "update.lr=1e-2", "nm.m=4"),
     "off policy": ("update.epochs=2", "update.minibatches=2"),

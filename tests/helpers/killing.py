@@ -53,6 +53,7 @@ KINDS = {
                  "update.kl_beta=0.1", "update.schedule=cosine", "update.schedule_steps=7",
                  "prompts=mopps", "task.train_size=12", "engine.lag=2"),
     "seconds": ("model.tuning=lora", "group_filter=skip", "budget.train_seconds=2.5",
+                "prompts=arcus", "task.train_size=12",
                 "checkpoint.every_steps=null",
                 "checkpoint.every_train_seconds=1")}  # fmt: skip
 ON_VLLM = {

@@ -164,12 +164,28 @@ def _selection(config: Config) -> Iterator[Refusal]:
         needed = f"prompts_per_step={prompts} prompts, in batches of {batch}"
         yield "group_filter.max_batches", f"must give at least {needed}"
 
+    yield from _rounds(config)
+
     pool = config.task.train_size
     if pool is None or config.prompts.selector in ("uniform", "greso"):  # which begin anew
         return
 
     if batch > pool:
         yield key, f"must be at most the problems to choose from, task.train_size={pool}"
+
+
+def _rounds(config: Config) -> Iterator[Refusal]:
+    rounds = config.prompts.rounds
+    if config.prompts.selector != "cero":
+        if rounds is not None:
+            yield "prompts.rounds", "must be null unless prompts.selector=cero"
+        return
+
+    if rounds is None:
+        yield "prompts.rounds", "must be set if prompts.selector=cero"
+
+    if config.group_filter.resamples:
+        yield "group_filter.name", "must be none or skip if prompts.selector=cero: one round a step"
 
 
 def _batch_key(config: Config) -> str:

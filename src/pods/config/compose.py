@@ -35,6 +35,10 @@ def _importance_at(lag: object) -> str:
     return "token_truncate" if lag else "off"
 
 
+def _a_quarter_more(count: object) -> object:
+    return -(-5 * count // 4) if isinstance(count, int) else count
+
+
 def _last(name: object) -> str:
     return str(name).rpartition("/")[2]
 
@@ -47,6 +51,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "steps_without_time": _steps_without_time,
     "by_time": _by_time,
     "importance_at": _importance_at,
+    "a_quarter_more": _a_quarter_more,
     "last": _last,
     "home": _home,
 }

@@ -49,12 +49,17 @@ class PromptsConfig:
 
     selector: Annotated[
         str,
-        one_of(("uniform", "greso", "mopps")),
+        one_of(("uniform", "greso", "mopps", "arcus", "cero")),
         key(
             "how a step's problems are selected: in random order (uniform), without those that "
-            "lately had no variance (greso), by predicted success rate (mopps), or by your own "
+            "lately had no variance (greso), by predicted success rate (mopps), near a success "
+            "rate that becomes harder (arcus), by the price of rollouts (cero), or by your own "
             "function"
         ),
+    ]
+    rounds: Annotated[
+        Count | None,
+        key("rounds that prompts.selector=cero plans for, which set its step size; else null"),
     ]
 
 

@@ -3,7 +3,8 @@
 A selector is an immutable record of what is known so far: `choose` and `observe` return the next
 one. A step keeps it only if it commits, and every checkpoint holds it, so that a resumed run
 chooses what the uninterrupted run would have chosen. A problem that came up and was not taken does
-not come up again in its epoch.
+not come up again in its epoch. Selectors with much arithmetic have files of their own, `arcus.py`
+and `cero.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pods.config.method_keys import PromptsConfig
+from pods.method.arcus import Arcus
+from pods.method.cero import Cero
 from pods.method.prompt_order import ChosenPrompts, Outcome, PromptOrder
 from pods.system.imports import call_own, import_function
 
@@ -217,7 +220,7 @@ def adjust_p(p: float, too_many: bool) -> float:
     return max(p - P_STEP, P_MIN) if too_many else min(p + P_STEP, P_MAX)
 
 
-Selector = Uniform | Greso | Mopps
+Selector = Uniform | Greso | Mopps | Arcus | Cero
 
 
 def start(config: PromptsConfig) -> Selector:
@@ -226,5 +229,9 @@ def start(config: PromptsConfig) -> Selector:
         return Greso()
     if config.selector == "mopps":
         return Mopps()
+    if config.selector == "arcus":
+        return Arcus()
+    if config.rounds is not None:  # of cero alone
+        return Cero(config.rounds)
     function = config.selector if ":" in config.selector else None
     return Uniform(seen={} if function else None, function=function)
