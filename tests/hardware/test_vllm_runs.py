@@ -98,7 +98,8 @@ def test_an_engine_that_breaks_or_hangs_ends_the_process_and_the_same_command_re
 def test_an_engine_that_goes_stale_raises_an_alarm_and_soon_ends_the_run(
     run, tmp_path, lag, column
 ):
-    words = ("budget.max_steps=20", "update.lr=1e-3", f"engine.lag={lag}", "update.importance=off")
+    words = ("budget.max_steps=20", "update.lr=1e-3", f"engine.lag={lag}", "update.importance=off",
+             "sampling.top_k=5", "sampling.temperature=0.9")  # fmt: skip
     result = run(tmp_path, *STEPS, *words, FAULT="stale")
     assert result.returncode == 1, result.stdout + result.stderr
     assert f"alarm: step {2 + lag}: the log-probs of engine and trainer differ by" in result.stdout
