@@ -168,17 +168,31 @@ def test_the_target_waits_for_the_warm_up_and_then_moves_slowly():
     sharp = {str(problem): known(0.3 + problem / 5, 0.01) for problem in range(7)}
     order = PromptOrder(0, 7)
     for updates, target in ((0, QUARTER), (2, QUARTER), (3, QUARTER - 0.005)):
-        selector = Arcus(updates=updates, rollouts=8, observed=sharp)
+        selector = Arcus(position=3 * updates, updates=updates, rollouts=8, observed=sharp)
         chosen, after = selector.choose(order, 3)
         assert after.target == pytest.approx(target, abs=1e-12)
-        assert len(set(chosen.problems)) == 3 and after.position == 3
+        assert len(set(chosen.problems)) == 3 and after.position == selector.position + 3
 
     mean, variance = np.array([0.4, 0.9]), np.array([0.01, 0.01])
     beliefs = Beliefs(mean, variance, np.ones(2))
     goal = arcus.frontier(mean, variance, 8, 1)
     for before, after in ((goal - 0.1, goal - 0.095), (goal + 0.002, goal), (1.5, 1.495)):
-        moved = Arcus(updates=9, rollouts=8, target=before).next_target(beliefs, 1)
+        moved = Arcus(position=9, rollouts=8, target=before).next_target(beliefs, 1)
         assert moved == pytest.approx(after)
+
+
+def test_smaller_batches_of_a_step_do_not_begin_the_warm_up_again():
+    """Of 64 problems, eight a step and then two, as group_filter=greso fills a step up."""
+    order, selector, targets = PromptOrder(0, 64), Arcus(), []
+    for _ in range(12):
+        problems = []
+        for prompts in (8, 2):
+            chosen, selector = selector.choose(order, prompts)
+            targets.append(selector.target)
+            problems += chosen.problems
+        selector = selector.observe(order, [outcome(problem, 4) for problem in problems])
+    assert targets[:13] == [QUARTER] * 13  # 60 candidates before the last of these, then 68
+    assert np.diff(targets[12:]) == pytest.approx(-0.005)
 
 
 def test_candidates_are_drawn_by_their_scores_from_the_whole_pool_best_first():

@@ -58,7 +58,8 @@ class Arcus:
         4. In the mobility stands the predicted mean; the paper does not say which.
         5. The belief about a problem that was never observed does not drift or diffuse, and the
            prior of the paper's appendix D is made of beliefs that did.
-        6. A problem that comes twice in a step is one observation of all of its rollouts.
+        6. A problem that comes twice in a step, or in several groups (`nm.groups`), is one
+           observation of all of its rollouts, and G is the rollouts of a prompt.
         7. Updates are those that were observed: under `engine.lag` beliefs are older than there.
            If a step draws several batches, the target moves with each.
         8. The kernel is the same without the std (the paper's appendix C divides it by sin 2 psi).
@@ -117,8 +118,11 @@ class Arcus:
         return beliefs
 
     def next_target(self, beliefs: Beliefs, prompts: int) -> float:
-        """Return the frontier, as far as the target may move, or during the warm-up pi/4."""
-        if self.updates < math.ceil(len(beliefs.mean) / prompts):
+        """Return the frontier, as far as the target may move, or during the warm-up pi/4.
+
+        It lasts until as many candidates were drawn as there are problems: ceil(P / M) updates.
+        """
+        if self.position < len(beliefs.mean):  # a first pass over the pool
             return math.pi / 4
         hardest = frontier(beliefs.mean, beliefs.variance, self.rollouts, prompts)
         return min(max(hardest, self.target - TARGET_STEP), self.target + TARGET_STEP)
