@@ -39,6 +39,12 @@ def test_the_share_is_the_cheapest_exposure_of_a_concave_utility(slope):
     assert found == pytest.approx([expected], abs=1e-4)
 
 
+def test_a_slope_of_0_wants_every_round_however_many_problems_there_are():
+    """Eq. (9): Z if the slope is at most c exp(-c Z), here exp(-2000), which float64 has not."""
+    found = cero.wanted_share(np.array([0.0, 1e-300]), np.array([0.25, 0.25]), 2000.0)
+    assert found == pytest.approx([1, 690.776 / 2000], abs=1e-6)
+
+
 def test_the_papers_numbers():
     """K = 500 and an equal share of R = 8 units, four groups: pool over mean is 125.
 

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 PRIOR = (1.0, 1.0, 2 / 3)  # a_0, b_0, and the slope 4 q of their variation q = 1/6
 FIRST_PRICE = 0.5  # nu of the first round
 CAPACITY = 132 / 128  # most prompts of a round over their mean, C over B / K
-MIN_SLOPE = 1e-300  # so that its logarithm is finite
+MIN_SLOPE = 1e-300  # so that the logarithm of a slope of 0 is finite, too
 """The values of the paper's runs, appendix G; there lambda and rho are 1, as they are here."""
 
 
@@ -122,7 +122,7 @@ def wanted_share(slopes: Floats, variation: Floats, pool_over_mean: float) -> Fl
     """
     rate = 4 * variation
     share = np.log(rate / np.maximum(slopes, MIN_SLOPE)) / (rate * pool_over_mean)
-    return np.clip(share, 0, 1)
+    return np.clip(np.where(slopes > 0, share, 1), 0, 1)
 
 
 def next_price(price: float, drawn: int, most: int, mean: float, step: float) -> float:
