@@ -277,13 +277,19 @@ def test_every_file_of_a_model_counts_in_the_order_of_names(tmp_path, monkeypatc
 
 
 def test_vllm_swaps_adapters_in_bfloat16_on_a_gpu_and_merges_in_float32_on_a_cpu():
-    composed("model.tuning=lora", "engine.sync=adapter", "model.lora.r=1024",
-             "sampling.temperature=0.005", "evaluation.temperature=0.005")  # fmt: skip
+    composed("model.tuning=lora", "engine.sync=adapter", "model.lora.r=1024")
     for hardware, expected in (("cpu", ("float32", "merged")), ("l40s", ("bfloat16", "adapter")),
                                ("h200", ("bfloat16", "adapter"))):  # fmt: skip
         config = composed("engine=vllm", f"hardware={hardware}", "model=qwen2_5_3b", "task=gsm8k",
                           "dry_run=true")  # fmt: skip
         assert (config.engine.dtype, config.engine.sync) == expected
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_both_engines_sample_at_any_temperature(engine):
+    config = composed(f"engine={engine}", "sampling.temperature=0.005",
+                      "evaluation.temperature=0.005", "dry_run=true")  # fmt: skip
+    assert config.sampling.temperature == config.evaluation.temperature == 0.005
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ PATHS = (
     "task.system",
 )
 """Keys that name a file or a folder, in which `~` is the user's home."""
-VLLM_MIN_TEMPERATURE = 0.01  # vLLM silently raises lower ones to this
 VLLM_MAX_RANK = 512  # of an adapter that vLLM loads
 
 
@@ -233,10 +232,6 @@ def _vllm(config: Config) -> Iterator[Refusal]:
 
     if engine.sync != "merged":
         yield from _adapters_in_vllm(config)
-
-    for key in ("sampling.temperature", "evaluation.temperature"):
-        if 0 < attrgetter(key)(config) < VLLM_MIN_TEMPERATURE:
-            yield key, f"must be 0 or at least {VLLM_MIN_TEMPERATURE} (vLLM)"
 
 
 def _adapters_in_vllm(config: Config) -> Iterator[Refusal]:
