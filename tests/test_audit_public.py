@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from pods.cli.main import main
+from pods_lab.audit.mllog import read_mllog
 
 SETTINGS = ("7B", "0.5B", "noisy labels", "14B")
 TABLE_MAP = """
@@ -154,6 +155,15 @@ def test_mlperf_logs_are_read(said, tmp_path):
     runs = json.loads((tmp_path / "pods-audit/audit.json").read_text())["runs"]
     assert {(run["first_step"], run["last_step"]) for run in runs} == {(160, 320), (320, 640)}
     assert {run["seconds"] for run in runs} == {1200.0}
+
+
+@pytest.mark.parametrize("time", ["null", '"12"', "true"])
+def test_a_line_of_mlperf_without_a_time_is_no_event(time):
+    rows, config, _ = read_mllog(
+        f':::MLLOG {{"key": "seed", "value": 1, "time_ms": {time}}}\n'
+        ':::MLLOG {"key": "size", "value": 2, "time_ms": 5, "metadata": [1]}'
+    )
+    assert (rows, config) == ([], {"size": 2})
 
 
 def test_runs_that_pass_at_their_first_validation_are_said_to(said, tmp_path):

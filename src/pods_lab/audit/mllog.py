@@ -16,14 +16,16 @@ FIRST = (
 
 
 def events(text: str) -> Iterator[Row]:
-    """Yield the events of a log; a line that is cut off is none."""
+    """Yield the events of a log; a line that is cut off or has no time is none."""
     for line in text.splitlines():
         _, mark, content = line.partition(MARK)
         try:
             event = json.loads(content) if mark else None
         except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and "key" in event and "time_ms" in event:
+        if not isinstance(event, dict) or "key" not in event:
+            continue
+        if type(event.get("time_ms")) in (int, float):
             yield event
 
 
@@ -39,7 +41,9 @@ def read_mllog(text: str) -> tuple[list[Row], Row, list[str]]:
     start = 0.0
     for event in events(text):
         key = str(event["key"])
-        metadata = event.get("metadata") or {}
+        metadata = event.get("metadata")
+        if not isinstance(metadata, dict):
+            metadata = {}
         place = {name: metadata[name] for name in STEPS if name in metadata}
         seconds = (event["time_ms"] - start) / 1000
         if key == "run_start":
