@@ -75,7 +75,7 @@ def _mark_cards(axes: Axes, study: Study, cards: pd.DataFrame, by: str) -> None:
             (place, next(heights)),
             xycoords=("data", "axes fraction"),
             rotation=90,
-            ha="right",
+            ha="left",
             va="top",
             fontsize="small",
         )
