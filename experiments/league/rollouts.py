@@ -1,6 +1,8 @@
 """Count what each arm drew and trained on, per step: rollouts.csv.
 
-python -m experiments.league.rollouts     reads runs/league
+    python -m experiments.league.rollouts
+
+Reads runs/league.
 """
 
 from pathlib import Path

@@ -1,6 +1,7 @@
 """Compose overrides such as `nm.n=32` into a config's plain values with Hydra."""
 
 import difflib
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +37,7 @@ def _importance_at(lag: object) -> str:
 
 
 def _a_quarter_more(count: object) -> object:
-    return -(-5 * count // 4) if isinstance(count, int) else count
+    return math.ceil(1.25 * count) if isinstance(count, int) else count
 
 
 def _last(name: object) -> str:

@@ -231,7 +231,8 @@ def start(config: PromptsConfig) -> Selector:
         return Mopps()
     if config.selector == "arcus":
         return Arcus()
-    if config.rounds is not None:  # of cero alone
+    if config.selector == "cero":
+        assert config.rounds is not None
         return Cero(config.rounds)
     function = config.selector if ":" in config.selector else None
     return Uniform(seen={} if function else None, function=function)
