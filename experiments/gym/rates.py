@@ -1,6 +1,6 @@
 """Count how often each model is right before any training, task by task: rates.csv.
 
-    python -m experiments.gym.rates STUDY     reads the runs of runs/STUDY, which took no step
+    python -m experiments.gym.rates STUDY     reads runs/STUDY, evaluated and not trained
 
 A question is mixed if some of its answers are right and some are not: only such a question teaches
 GRPO anything. An answer is cut if it reached the limit of tokens.

@@ -91,8 +91,9 @@ def arguments(config: Config) -> dict[str, Any]:
 class DrawnFrom:
     """Makes vLLM's logits those of the policy at the sampling temperature, without padding.
 
-    vLLM has log-probs among all ids before it divides by the temperature, or after that among the
-    `top_k` likeliest. If the model's logits are divided already, the first are the trainer's.
+    vLLM's raw log-probs ignore the temperature, and its processed ones are among the `top_k`
+    likeliest ids alone. With the logits divided here, and vLLM's own temperature left at 1, its raw
+    ones are the trainer's.
     """
 
     vocabulary: int

@@ -55,12 +55,13 @@ class Arcus:
            drawn; in the paper by the score of the beliefs after the rollouts.
         2. The paper names no first drift and diffusion. Here they are 0 and the least, 1e-5.
         3. The logarithm of the score needs a yield above 0: at least 1e-9.
-        4. In the mobility stands the predicted mean; the paper does not say which.
+        4. The mobility uses the predicted mean; the paper does not say which.
         5. The belief about a problem that was never observed does not drift or diffuse, and the
            prior of the paper's appendix D is made of beliefs that did.
         6. A problem that comes twice in a step, or in several groups (`nm.groups`), is one
            observation of all of its rollouts, and G is the rollouts of a prompt.
-        7. Updates are those that were observed: under `engine.lag` beliefs are older than there.
+        7. An update counts once its outcomes are observed, so that beliefs are older than in the
+           paper under `engine.lag`.
            If a step draws several batches, the target moves with each.
         8. The kernel is the same without the std (the paper's appendix C divides it by sin 2 psi).
 
@@ -120,7 +121,8 @@ class Arcus:
     def next_target(self, beliefs: Beliefs, prompts: int) -> float:
         """Return the frontier, as far as the target may move, or during the warm-up pi/4.
 
-        It lasts until as many candidates were drawn as there are problems: ceil(P / M) updates.
+        The warm-up lasts until as many candidates were drawn as there are problems, which takes
+        ceil(P / M) updates.
         """
         if self.position < len(beliefs.mean):  # a first pass over the pool
             return math.pi / 4

@@ -21,8 +21,8 @@ Floats = NDArray[np.float64]
 PRIOR = (1.0, 1.0, 2 / 3)  # a_0, b_0, and the slope 4 q of their variation q = 1/6
 FIRST_PRICE = 0.5  # nu of the first round
 CAPACITY = 132 / 128  # most prompts of a round over their mean, C over B / K
-MIN_SLOPE = 1e-300  # so that the logarithm of a slope of 0 is finite, too
 """The values of the paper's runs, appendix G; there lambda and rho are 1, as they are here."""
+MIN_SLOPE = 1e-300  # so that the logarithm of a slope of 0 is finite, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ class Cero:
     """CERO (Algorithm 1): each problem has a slope, the marginal worth of another group of it.
 
     A round takes the problems whose slope exceeds a price that all share, the largest differences
-    first. Slopes fall as problems are drawn, and the price as fewer are than the budget allows.
+    first. A slope falls when its problem is drawn, and the price falls when a round draws fewer
+    problems than the budget allows.
 
     Deviations:
         1. The most prompts of a round, C, are `prompts_per_step`. Their mean by the budget is
@@ -38,9 +39,10 @@ class Cero:
            less than the other selectors, and a small step differs by a whole prompt or not at all.
         2. A round without prompts passes within the choice: it is no step and takes no time. In
            the paper it is no step either.
-        3. The budget in rollouts ends nothing: a run ends by `budget`, also before or after its
+        3. The budget in rollouts does not end a run: it ends by `budget`, also before or after its
            `prompts.rounds`, which here only set the step size 1/sqrt(K).
-        4. Slopes and price follow at the next choice. Under `engine.lag` they then know less.
+        4. Slopes and price are updated at the next choice. Under `engine.lag` fewer outcomes are
+           known by then.
         5. "Reserve-aware catch-up", which the paper names and does not describe, is left out.
     """
 
@@ -115,9 +117,9 @@ def reward_variation(a: Floats, b: Floats) -> Floats:
 
 
 def wanted_share(slopes: Floats, variation: Floats, pool_over_mean: float) -> Floats:
-    """Return in which share of all rounds a problem should come, (P,): Eq. (9) over Z.
+    """Return the share of rounds in which a problem should be drawn, (P,): z*/Z, z* of Eq. (9).
 
-    There, with whole groups and lambda = 1, z*/Z is ln(4q / slope) / (4q K/R), from 0 to 1, and
+    With whole groups and lambda = 1, z*/Z is ln(4q / slope) / (4q K/R), from 0 to 1, and
     K/R is the pool over the mean number of prompts of a round.
     """
     rate = 4 * variation

@@ -16,7 +16,7 @@ FIRST = (
 
 
 def events(text: str) -> Iterator[Row]:
-    """Yield the events of a log; a line that is cut off or has no time is none."""
+    """Yield the events of a log, without lines that are cut off or have no time."""
     for line in text.splitlines():
         _, mark, content = line.partition(MARK)
         try:
@@ -32,9 +32,9 @@ def events(text: str) -> Iterator[Row]:
 def read_mllog(text: str) -> tuple[list[Row], Row, list[str]]:
     """Return the rows of a log, with the seconds since `run_start`; its config; and notes.
 
-    A value with the place that training had come to is a row, and any other value is of the config.
-    An event without a value has none: `block_start` names the place where its block will end. Of a
-    run that succeeded the last row says when: seconds_to_target.
+    A value with the place that training had come to becomes a row, and any other goes to the
+    config. A place without a value is left out: that of `block_start` is where its block will end.
+    After success the last row has seconds_to_target.
     """
     rows: list[Row] = []
     config: Row = {}
