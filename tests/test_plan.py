@@ -351,6 +351,20 @@ def test_seeds_stop_when_the_plan_is_decided(tmp_path, capsys):
     assert "settled" not in said[said.index("explores") :]
 
 
+def test_a_contrast_that_is_settled_is_said_once_while_others_are_open(tmp_path, capsys):
+    contrasts = json.dumps([ASKED, "random 64->16 over grpo 16->16"])
+    every = [*BASE, *SIZE, f"runs_dir={tmp_path}", f"plan.contrasts={contrasts}"]
+    configs = [
+        composed(*every, "plan.stop=decided", f"seed={seed}", f"arm={arm}")
+        for seed in range(7)
+        for arm in ("pods", "grpo", "random")
+    ]
+    sweep.run(configs, Backend(2, Machine(tmp_path).run), figure=False)
+    said = capsys.readouterr().out
+    assert said.count(f"{ASKED} is settled after") == 1
+    assert said.count("random 64->16 over grpo 16->16 is open after") >= 5
+
+
 def test_a_sweep_that_is_stopped_ends_with_the_same_decisions(tmp_path):
     whole = Machine(tmp_path / "whole")
     go(tmp_path / "whole", whole)

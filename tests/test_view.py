@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -402,3 +403,18 @@ def test_some_of_a_studys_runs_are_written_apart_whoever_writes(study, one_forma
     assert Path(line.split()[1]).parent.name.startswith("runs=3-")
     (*_, line) = compare_study(study / "s", few, StudyFilter(("pods", "grpo")))
     assert Path(line.split()[-1]).parent.name.startswith("arms=pods,grpo,runs=3-")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("plot s", "final_accuracy"), ("compare --study s", "pods 64→16 is 45.63 points above")],
+)
+def test_what_was_found_is_printed_where_nothing_can_be_written(
+    study, tmp_path, capsys, command, words
+):
+    shutil.copytree(study / "s", tmp_path / "s", ignore=shutil.ignore_patterns("figures"))
+    (tmp_path / "s" / "figures").write_text("a file, so that no folder can be made")
+    assert main([*command.split(), "--runs-dir", str(tmp_path)]) != 0
+    printed = capsys.readouterr()
+    assert words in printed.out
+    assert "figures: Not a directory" in printed.err

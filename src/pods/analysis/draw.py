@@ -17,29 +17,33 @@ EVERYTHING = StudyFilter()
 
 
 @dataclass(frozen=True)
-class WrittenTables:
-    """A study, its tables, and the folder that they were written into."""
+class StudyTables:
+    """A study, and what is written about it."""
 
     study: Study
     planned: list[str]
     """What its plan asked and what came out; see `planned_lines`."""
     tables: Tables
-    folder: Path
+
+
+def read_tables(
+    folder: Path, runs: Sequence[Path], chosen: StudyFilter = EVERYTHING, allow: bool = False
+) -> StudyTables:
+    """Load a study, see `load` and `apply_filter`, and average it."""
+    loaded = load(folder, runs, allow, priced=chosen.prices is not None)
+    study = apply_filter(loaded, chosen)
+    return StudyTables(study, planned_lines(loaded), tables(study))
 
 
 def write_tables(
-    folder: Path, runs: Sequence[Path], chosen: StudyFilter = EVERYTHING, allow: bool = False
-) -> WrittenTables:
-    """Load a study, see `load` and `apply_filter`, and write its tables below FOLDER/figures."""
-    loaded = load(folder, runs, allow, priced=chosen.prices is not None)
-    study = apply_filter(loaded, chosen)
-    written = WrittenTables(
-        study, planned_lines(loaded), tables(study), folder_for(folder, runs, chosen)
-    )
-    write_csv(written.folder / "curves.csv", written.tables.curves, study)
-    write_csv(written.folder / "runs.csv", written.tables.runs, study)
-    write_csv(written.folder / "summary.csv", written.tables.summary, study)
-    return written
+    folder: Path, runs: Sequence[Path], chosen: StudyFilter, written: StudyTables
+) -> Path:
+    """Write the tables of these runs of a study below FOLDER/figures, and return their folder."""
+    figures = folder_for(folder, runs, chosen)
+    write_csv(figures / "curves.csv", written.tables.curves, written.study)
+    write_csv(figures / "runs.csv", written.tables.runs, written.study)
+    write_csv(figures / "summary.csv", written.tables.summary, written.study)
+    return figures
 
 
 def summary_lines(study: Study, averaged: Tables) -> Iterator[str]:
@@ -65,7 +69,9 @@ def draw(
     drawn: str = "main",
     latex: bool = False,
 ) -> Iterator[str]:
-    """Write the tables and the figures that the study supports; yield lines for the user.
+    """Yield the summary, then write the tables and the figures that the study supports.
+
+    The summary comes first, so that it is there also where nothing can be written.
 
     Args:
         folder: the study's folder.
@@ -75,24 +81,27 @@ def draw(
         drawn: `main` (accuracy against time), `none`, or `all` that the study has the runs for.
         latex: also write the summary for LaTeX.
     """
-    written = write_tables(folder, runs, chosen, allow)
-    study = written.study
-    yield from summary_lines(study, written.tables)
+    read = read_tables(folder, runs, chosen, allow)
+    study = read.study
+    yield from summary_lines(study, read.tables)
     if study.plans:
-        yield from written.planned
+        yield from read.planned
+
+    figures_folder = write_tables(folder, runs, chosen, read)
     if latex:
-        path = written.folder / "summary.tex"
-        write_latex(path, readable(written.tables.summary, study))
+        path = figures_folder / "summary.tex"
+        write_latex(path, readable(read.tables.summary, study))
         yield f"LaTeX: {path}"
     if drawn == "none":
-        yield f"tables: {written.folder}"
+        yield f"tables: {figures_folder}"
         return
+
     from pods.analysis.figures import specs  # matplotlib is not needed for the tables
 
-    figures = [specs.accuracy(study, written.tables)]
+    figures = [specs.accuracy(study, read.tables)]
     if drawn == "all":
-        figures = list(specs.figure_specs(study, written.tables))
-    paths = [specs.write(figure, study, written.folder) for figure in figures]
+        figures = list(specs.figure_specs(study, read.tables))
+    paths = [specs.write(figure, study, figures_folder) for figure in figures]
     yield f"figure: {paths[0]} (PDF, SVG, CSV and JSON beside it)"
     if len(paths) > 1:
         yield f"also: {', '.join(path.stem for path in paths[1:])}"

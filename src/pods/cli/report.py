@@ -14,13 +14,13 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Write the page, and print where."""
-    from pods.analysis.draw import write_tables
+    from pods.analysis.draw import read_tables, write_tables
     from pods.analysis.loading.filter import StudyFilter
     from pods.analysis.report import write_report
 
     chosen = StudyFilter(prices=prices_of(options))
     folder, runs = find_study(options.study, options.runs_dir)
-    written = write_tables(folder, runs, chosen, options.allow)
-    path = written.folder / "report.html"
-    write_report(written.study, written.tables, path, written.planned)
+    read = read_tables(folder, runs, chosen, options.allow)
+    path = write_tables(folder, runs, chosen, read) / "report.html"
+    write_report(read.study, read.tables, path, read.planned)
     print(f"report: {path}")

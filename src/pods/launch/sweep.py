@@ -82,6 +82,7 @@ def _execute_until_decided(configs: Sequence[Config], backend: Backend) -> tuple
     Return the jobs that were asked for, and whether a signal has asked to stop.
     """
     jobs: list[Job] = []
+    said: list[str] = []
     for seed in sorted({config.seed for config in configs}):
         still_open = undecided(configs)
         all_of_seed = [config for config in configs if config.seed == seed]
@@ -97,7 +98,9 @@ def _execute_until_decided(configs: Sequence[Config], backend: Backend) -> tuple
             _warn(jobs)
         if _execute(of_seed, backend):
             return jobs, True
-        print(*decision_lines(configs), sep="\n", flush=True)
+        news = [line for line in decision_lines(configs) if line not in said]
+        print(*news, sep="\n", flush=True)
+        said += news
     return jobs, False
 
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from pods.analysis.numbers import outcomes
 from pods.analysis.numbers.outcomes import RunCurve, Window, crossings
-from pods.analysis.numbers.statistics import Floats, Indices, percentile_interval
+from pods.analysis.numbers.statistics import Indices, percentile_interval
+from pods.types import Floats
 
 TARGETS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
 PEAK_SHARE = 0.99

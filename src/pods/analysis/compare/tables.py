@@ -49,7 +49,9 @@ def compare_study(
     by: str | None = None,
     latex: bool = False,
 ) -> Iterator[str]:
-    """Compare the arms of a study, write the tables below FOLDER/figures, and yield the text.
+    """Compare the arms of a study, yield the text, and write the tables below FOLDER/figures.
+
+    The text comes first, so that it is there also where nothing can be written.
 
     Named `arms` are a part of the study, whose tables have a folder of their own.
 
@@ -59,19 +61,20 @@ def compare_study(
     loaded = load(folder, runs, allow, priced=chosen.prices is not None)
     study = apply_filter(loaded, chosen)
     comparison = compare(study, arms, targets, by=by)
-    figures = folder_for(folder, runs, chosen, compared=arms)
-    (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
-    for name, table in tables_of(comparison).items():
-        write_csv(figures / f"compare.{name}csv", table, study)
     planned = planned_lines(loaded)
-    write_json(figures / "compare.json", {"planned": planned} | findings(comparison))
-    if latex:
-        for shown in shown_tables(comparison):
-            write_latex(figures / f"compare.{shown.name}tex", shown.table)
     yield "\n".join([*planned, ""])
     if loaded.plans:
         yield EXPLORES
     yield format_comparison(comparison)
+
+    figures = folder_for(folder, runs, chosen, compared=arms)
+    (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
+    for name, table in tables_of(comparison).items():
+        write_csv(figures / f"compare.{name}csv", table, study)
+    write_json(figures / "compare.json", {"planned": planned} | findings(comparison))
+    if latex:
+        for shown in shown_tables(comparison):
+            write_latex(figures / f"compare.{shown.name}tex", shown.table)
     yield f"\ntables: {figures}/compare.*"
 
 

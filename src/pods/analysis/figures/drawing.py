@@ -17,7 +17,7 @@ from pods.analysis.figures import style
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.curves import phase_columns
 from pods.analysis.numbers.outcomes import RunCurve, all_curves, run_curves
-from pods.analysis.numbers.statistics import Floats
+from pods.types import Floats
 
 MOST_MARKERS = 12  # per curve
 LEAST = 3  # values of n or m that a scaling figure needs

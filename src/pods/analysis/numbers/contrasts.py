@@ -14,7 +14,8 @@ from pods.analysis.loading.arm_names import default_baseline, resolve
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.curves import time_grid
 from pods.analysis.numbers.outcomes import RunCurve, on_grid, run_curves
-from pods.analysis.numbers.statistics import Floats, Indices, TTest, resamples, t_test, welch_test
+from pods.analysis.numbers.statistics import Indices, TTest, resamples, t_test, welch_test
+from pods.types import Floats
 
 
 @dataclass(frozen=True)

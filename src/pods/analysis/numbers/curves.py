@@ -12,7 +12,8 @@ import pandas as pd
 
 from pods.analysis.loading.study import Study, passes
 from pods.analysis.numbers.outcomes import all_curves, on_grid
-from pods.analysis.numbers.statistics import Floats, mean_and_stderr
+from pods.analysis.numbers.statistics import mean_and_stderr
+from pods.types import Floats
 
 GRID_POINTS = 61
 STEP_METRICS = (

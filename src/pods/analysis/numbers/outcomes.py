@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers.statistics import Floats
 from pods.system.text import duration
+from pods.types import Floats
 
 OUTCOMES = {  # functions of this module and their titles; the first outcome is the primary one
     "mean_accuracy": "mean accuracy",

@@ -21,9 +21,10 @@ from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import RunCurve, run_curves, title_of, values_of
 from pods.analysis.numbers.sequential import interval_at_every_look, state_of, units_to_decide
 from pods.analysis.numbers.span import window_of
-from pods.analysis.numbers.statistics import ALPHA, Floats
+from pods.analysis.numbers.statistics import ALPHA
 from pods.config.plan import PlanConfig, Question
 from pods.runs.plan import Registered
+from pods.types import Floats
 
 START = ("weights", "adapter", "model.name")
 """Keys of a run's identity that name its start policy; a column of `Study.runs` if they vary."""

@@ -5,7 +5,8 @@ Shapes: S = differences so far, in the order in which they were made.
 
 import math
 
-from pods.analysis.numbers.statistics import Floats, has_spread
+from pods.analysis.numbers.statistics import has_spread
+from pods.types import Floats
 
 PRIOR = 4.0  # variance of the effect that is expected, in variances of a difference
 MOST = 1000  # units; more are not worth naming

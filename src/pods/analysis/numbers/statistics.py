@@ -17,7 +17,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special  # and not scipy.stats, which takes half a second to import
 
-Floats = NDArray[np.float64]
+from pods.types import Floats
+
 Indices = NDArray[np.intp]
 ALPHA = 0.05  # two-sided; intervals cover 1 - ALPHA
 LEAST_RUNS = 3  # pairs, or runs of each arm, that a p needs: two say little of their own spread
