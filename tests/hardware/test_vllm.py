@@ -122,18 +122,33 @@ def test_only_the_k_likeliest_tokens_are_drawn_and_their_log_probs_are_among_all
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_logits_are_divided_by_the_temperature_of_the_call_and_padding_is_never_drawn(dtype):
-    from pods.engines.vllm_setup import DrawnFrom
+    from vllm.model_executor.layers.logits_processor import LogitsProcessor
 
-    drawn_from = DrawnFrom(vocabulary=3)
+    from pods.engines.vllm_setup import TemperedLogits
+
+    class Given(LogitsProcessor):
+        """Returns the logits that it is given; vLLM's own needs an engine around it."""
+
+        def __init__(self):
+            torch.nn.Module.__init__(self)
+
+        def forward(self, logits):
+            return logits
+
+    tempered = TemperedLogits(vocabulary=3)
     model = torch.nn.Module()
-    model.logits_processor = torch.nn.Identity()
-    drawn_from.watch(model)
+    model.language_model = torch.nn.Module()  # as in a model that also takes images
+    model.language_model.logits_processor = Given()
+    tempered.watch(model)
     for temperature, factor in ((0.5, 2.0), (0, 1.0), (0.005, 200.0), (1.0, 1.0)):
-        drawn_from.temperature = temperature
+        tempered.temperature = temperature
         logits = torch.tensor([[1.0, -2.0, 4.0, 9.0, 9.0]], dtype=dtype)
-        changed = model.logits_processor(logits).tolist()
+        changed = model.language_model.logits_processor(logits).tolist()
         expected = [factor, -2 * factor, 4 * factor, -torch.inf, -torch.inf]
         assert changed == [pytest.approx(expected)]
+
+    with pytest.raises(ValueError, match="Linear has no LogitsProcessor"):
+        tempered.watch(torch.nn.Linear(1, 1))
 
 
 def test_every_completion_is_reported_once_with_its_prompt_as_soon_as_it_ends(full):

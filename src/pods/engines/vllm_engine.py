@@ -17,7 +17,7 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 
 from pods.config.schema import Config
 from pods.engines.base import EngineFailed
-from pods.engines.vllm_setup import DrawnFrom, facts, start_vllm
+from pods.engines.vllm_setup import TemperedLogits, facts, start_vllm
 from pods.engines.vllm_sync import hand_over_adapter, merge
 from pods.policy.fsdp import weights_version
 from pods.policy.policy import Policy
@@ -60,8 +60,8 @@ class VllmEngine:
         self.calls = 0
         self.vllm = start_vllm(config)
         self.facts = facts(self.vllm)
-        self.drawn_from = DrawnFrom(policy.vocabulary)
-        self.vllm.apply_model(self.drawn_from.watch)
+        self.tempered = TemperedLogits(policy.vocabulary)
+        self.vllm.apply_model(self.tempered.watch)
         self.sync()
 
         # the first call compiles and allocates
@@ -140,7 +140,7 @@ class VllmEngine:
         model that would take an eighth of the time.
         """
         core = self.vllm.engine_core
-        self.drawn_from.temperature = request.sampling.temperature
+        self.tempered.temperature = request.sampling.temperature
         completions: dict[str, PartialCompletion] = {}
         if not core.reset_prefix_cache():
             raise RuntimeError("its prefix cache is in use")
@@ -196,7 +196,7 @@ class VllmEngine:
         """
         return SamplingParams(
             n=n,
-            temperature=0.0 if sampling.temperature == 0 else 1.0,  # `DrawnFrom` divides by it
+            temperature=0.0 if sampling.temperature == 0 else 1.0,  # `TemperedLogits` divides by it
             max_tokens=sampling.max_completion_tokens,
             top_k=sampling.top_k or 0,  # all
             seed=None if self.on_cpu else seed,

@@ -11,6 +11,7 @@ import torch._dynamo
 from huggingface_hub import snapshot_download
 from torch import Tensor
 from vllm import EngineArgs, LLMEngine
+from vllm.model_executor.layers.logits_processor import LogitsProcessor
 
 from pods.config.schema import Config
 from pods.runs.paths import weights_source
@@ -56,7 +57,7 @@ def arguments(config: Config) -> dict[str, Any]:
         "skip_tokenizer_init": True,
         "generation_config": "vllm",  # ignore the model's sampling settings
         "dtype": engine.dtype,
-        "logprobs_mode": "raw_logprobs",  # among all ids; see `DrawnFrom`
+        "logprobs_mode": "raw_logprobs",  # among all ids; see `TemperedLogits`
         "max_model_len": longest,
         "max_num_seqs": engine.max_rows,
         "enable_prefix_caching": True,
@@ -88,7 +89,7 @@ def arguments(config: Config) -> dict[str, Any]:
 
 
 @dataclass
-class DrawnFrom:
+class TemperedLogits:
     """Makes vLLM's logits those of the policy at the sampling temperature, without padding.
 
     vLLM's raw log-probs ignore the temperature, and its processed ones are among the `top_k`
@@ -102,8 +103,20 @@ class DrawnFrom:
     """Of the present call of the engine; 0 is greedy, and leaves the logits as they are."""
 
     def watch(self, model: Any) -> None:
-        """Change the logits of a model in vLLM from now on."""
-        model.logits_processor.register_forward_hook(self.change)
+        """Change the logits of a model in vLLM from now on.
+
+        Raises:
+            ValueError: the model makes its logits in another way than vLLM's models do.
+        """
+        # a model that also takes images has it in its language model
+        layers = [layer for layer in model.modules() if isinstance(layer, LogitsProcessor)]
+        if not layers:
+            raise ValueError(
+                f"engine=vllm: {type(model).__name__} has no LogitsProcessor, so the log-probs of "
+                "its tokens cannot be had; engine=transformers needs none"
+            )
+        for layer in layers:
+            layer.register_forward_hook(self.change)
 
     def change(self, layer: Any, inputs: Any, logits: Tensor) -> Tensor:
         """Return the logits, (R, V), divided by the temperature; padding becomes -inf."""
