@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.numbers.sequential import interval_at_every_look, state_of
-from pods.analysis.numbers.statistics import ALPHA, Floats, holm, t_test
+from pods.analysis.numbers.statistics import ALPHA, holm, t_test
+from pods.types import Floats
 
 STUDIES = 1000
 CONTRASTS = 3

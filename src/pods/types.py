@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
 Message = Mapping[str, str]  # one chat turn: `role` and `content`
 Prompt = tuple[int, ...]  # token ids of a prompt, rendered and tokenised
 OnCompletion = Callable[[int, str], None]

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pods.method.prompt_order import ChosenPrompts, Outcome, PromptOrder
-
-Floats = NDArray[np.float64]
+from pods.types import Floats
 
 END = math.pi / 2  # the arc of a problem that is always solved
 PRIOR = (math.pi / 4, math.pi**2 / 48)  # mean and variance of the uniform distribution on the arc

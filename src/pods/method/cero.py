@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pods.method.prompt_order import ChosenPrompts, Outcome, PromptOrder
-
-Floats = NDArray[np.float64]
+from pods.types import Floats
 
 PRIOR = (1.0, 1.0, 2 / 3)  # a_0, b_0, and the slope 4 q of their variation q = 1/6
 FIRST_PRICE = 0.5  # nu of the first round

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.loading.rollouts import read_rollouts, rollout_steps
-from pods.analysis.numbers.statistics import Floats
 from pods.config.parse import ConfigError
 from pods.config.schema import Config
 from pods.config.task_checks import reward_terms
 from pods.runs.files import read_lines
 from pods.runs.store import RunStore
+from pods.types import Floats
 from pods_lab.advise.progress import MEASURED, expected_progress
 from pods_lab.price.model import STEP, CostModel, Pair, coefficient, cost_model, predict
 

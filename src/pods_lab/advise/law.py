@@ -11,7 +11,8 @@ import numpy as np
 
 from pods.method import grpo
 from pods.method.rules import max_variance
-from pods_lab.advise.progress import Floats, Moments
+from pods.types import Floats
+from pods_lab.advise.progress import Moments
 
 Shares = Callable[[int, int, int], Floats]
 """`shares(n, m, right)`, (m + 1,): the chances that 0, 1, ..., m of the kept rollouts are right."""

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pods.types import Floats
 from pods_lab.price.model import Pair
 
-Floats = NDArray[np.float64]
 Moments = Callable[[int, int], Floats]
 """`moments(n, m)`, (4, n + 1): of a group with 0, 1, ..., n right rollouts the mean signal s, the
 mean of s^2, and the weight of the noise of right rollouts and of wrong ones."""

@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pods.system.text import duration
+from pods.types import Floats
 from pods_lab.audit.mapping import adds_up, column_of
-from pods_lab.audit.records import SINCE_1970, Floats, Notes, Records
+from pods_lab.audit.records import SINCE_1970, Notes, Records
 
 PAUSE = 5.0  # times the usual interval; steps of one run hardly differ by more than two
 REGULAR = 0.25  # of the intervals: so many long ones are evaluations or saving, and no pauses

@@ -14,7 +14,8 @@ from pods.analysis.compare.compare import Comparison
 from pods.analysis.compare.text import shown_difference, verdicts
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import all_curves
-from pods.analysis.numbers.statistics import ALPHA, Floats, is_told_apart
+from pods.analysis.numbers.statistics import ALPHA, is_told_apart
+from pods.types import Floats
 
 POWER = 0.8
 MOST_SEEDS = 1000

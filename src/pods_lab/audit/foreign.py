@@ -10,6 +10,7 @@ import pandas as pd
 
 from pods.analysis.loading.imports import Imported
 from pods.analysis.loading.study import Study
+from pods.types import Floats
 from pods_lab.audit.clocks import drop_without_common_span, set_clocks, set_tokens
 from pods_lab.audit.formats import Log, some
 from pods_lab.audit.labels import LabelledRuns, label_runs, read_seeds
@@ -17,7 +18,7 @@ from pods_lab.audit.left_out import unusable
 from pods_lab.audit.lines import LONGEST_CELL, READERS
 from pods_lab.audit.mapping import Mapping, column_of
 from pods_lab.audit.over_settings import pool
-from pods_lab.audit.records import Floats, Notes, Records, read_records
+from pods_lab.audit.records import Notes, Records, read_records
 
 SHOWN = 12  # lines on what was left out
 MOST_METHODS = 30  # more are runs whose methods were not told, and every two are compared

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pods.types import Floats
 from pods_lab.audit import values
 from pods_lab.audit.formats import Log
 from pods_lab.audit.lines import RANKS, Line, read_lines
 from pods_lab.audit.mapping import MEAN, Mapping, adds_up, is_value
 
-Floats = NDArray[np.float64]
 SINCE_1970 = 1e8  # seconds: a larger number is a time of day, since no run takes three years
 Notes = dict[str, list[str]]
 """Sentences on what was done, and the runs that each is about."""

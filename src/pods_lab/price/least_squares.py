@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pods.analysis.numbers.statistics import Floats
+from pods.types import Floats
 
 SINGULAR = 1e-9  # share of the largest singular value below which one is rounding
 UNIDENTIFIED = 1e-6  # share of a weighted sum of coefficients that may lie outside the rows' span

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pods.analysis.compare.text import Record, interval_text, shown_difference
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers.statistics import Floats
+from pods.types import Floats
 
 Bools = NDArray[np.bool_]
 

@@ -26,8 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pods.analysis.numbers.statistics import Floats
-from pods.types import Group
+from pods.types import Floats, Group
 from pods_lab.probe.moments import INTERVAL, resampled, with_sums
 
 EDGES = np.arange(11) / 10  # of bins of the success rate

@@ -21,9 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pods.analysis.numbers.statistics import Floats
 from pods.method.rules import Rule
-from pods.types import Group
+from pods.types import Floats, Group
 
 INTERVAL = [0.025, 0.975]
 OUTCOMES = ("cosine", "progress", "scale", "bias", "variance", "per_second", "relative")

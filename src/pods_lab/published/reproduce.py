@@ -16,8 +16,9 @@ from pods.analysis.compare.speedup import PEAK_SHARE
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.study import MEASURED, Study
 from pods.analysis.numbers.outcomes import RunCurve, amount, run_curves
-from pods.analysis.numbers.statistics import Floats, mean_and_stderr
+from pods.analysis.numbers.statistics import mean_and_stderr
 from pods.analysis.numbers.tables import run_table
+from pods.types import Floats
 from pods_lab.published.fetch import COMMIT
 from pods_lab.published.paper_figures import PaperFigure
 
