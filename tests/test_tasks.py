@@ -1,6 +1,7 @@
 """Chainsum, and Countdown as a task of one's own: everything was worked out by hand."""
 
 import importlib
+import json
 import re
 from fractions import Fraction
 
@@ -152,7 +153,9 @@ def in_words(question: str) -> int:
     return value
 
 
-@pytest.mark.parametrize(("make", "most"), [("problems", 5), ("one_two", 2), ("two_three", 3)])
+@pytest.mark.parametrize(
+    ("make", "most"), [("problems", 5), ("one_two", 2), ("two_three", 3), ("short", 1)]
+)
 def test_word_problems_have_their_steps_and_answers_in_disjoint_pools(monkeypatch, make, most):
     monkeypatch.syspath_prepend(ROOT)
     task = load(composed("experiment=llm", f"task.make=experiments.llm.task:{make}").task)
@@ -161,6 +164,21 @@ def test_word_problems_have_their_steps_and_answers_in_disjoint_pools(monkeypatc
     for question, gold in [*train.items(), *test.items()]:
         assert 0 < in_words(question) == int(gold)
         assert question.count(". ") - 1 in range(2 if make == "two_three" else 1, most + 1)
+
+
+@pytest.mark.parametrize("form", ["worked", "short"])
+def test_a_start_policy_learns_from_problems_of_neither_set(monkeypatch, tmp_path, form):
+    monkeypatch.syspath_prepend(ROOT)
+    made = importlib.import_module("experiments.llm.task")
+    made.main(tmp_path / "corpus", 3, form)
+    rows = [json.loads(line) for line in (tmp_path / "corpus" / "train.jsonl").open()]
+    pools = made.short() if form == "short" else made.problems((1, 2, 3))[:2]
+    known = {question for pool in pools for question, _ in pool}
+    assert len(rows) == 640 and not known & {row["prompt"][-1]["content"] for row in rows}
+    for row in rows:
+        answer = row["completion"][0]["content"]
+        assert int(answer.rpartition("#### ")[2]) == in_words(row["prompt"][-1]["content"])
+        assert answer.isdecimal() == (form == "short") == (row["prompt"][0]["role"] == "system")
 
 
 def test_the_last_line_of_a_word_problem_s_reply_is_its_answer(monkeypatch):

@@ -4,7 +4,8 @@ Problem i of a set is a function of the set and i alone: someone has some things
 adds, takes away or multiplies. The gold is a worked solution, a line a step, that ends in `####`.
 No question of the test set is in the train pool, and none of either in the corpus that this writes:
 
-    python -m experiments.llm.task FOLDER SEED
+    python -m experiments.llm.task FOLDER SEED          worked problems
+    python -m experiments.llm.task FOLDER SEED short    problems of one step, and their number alone
 """
 
 import json
@@ -24,6 +25,7 @@ MORE = ("{name} buys {k} more.", "{name} finds {k} more.", "A friend gives {name
 LESS = ("{name} gives away {k}.", "{name} loses {k}.", "{name} sells {k}.")
 TIMES = {2: "Then that number doubles.", 3: "Then that number triples."}
 LARGEST = 99
+SYSTEM = Path(__file__).parent / "system.txt"  # before problems that a number alone answers
 Problem = tuple[str, str]  # a question and its worked solution
 Right = Callable[[str, str], bool]
 
@@ -88,19 +90,54 @@ def two_three() -> tuple[list[Problem], list[Problem]]:
     return problems((2, 3))[:2]
 
 
-def main(folder: Path, seed: int) -> None:
-    """Write worked problems of one to three steps, in neither set, as TRL reads conversations."""
+def number(solution: str) -> str:
+    """Return the answer that a worked solution ends in.
+
+    >>> number("3 + 4 = 7\\n#### 7")
+    '7'
+    """
+    return solution.rpartition("#### ")[2]
+
+
+def short() -> tuple[list[Problem], list[Problem]]:
+    """Return problems of one step that are answered by the number alone: three tokens."""
+    train, test, _ = problems((1,))
+    return (
+        [(question, number(solution)) for question, solution in train],
+        [(question, number(solution)) for question, solution in test],
+    )
+
+
+def worked_rows(seed: int) -> Iterator[dict[str, object]]:
+    """Yield worked problems of one to three steps, in neither set."""
     train, test, _ = problems(SHORT)
     known = {question for question, _ in [*train, *test]}
-    drawn = (each for each in draw(CORPUS + seed, SHORT) if each[0] not in known)
-    rows = [
-        {"prompt": [{"role": "user", "content": question}],
-         "completion": [{"role": "assistant", "content": solution}]}
-        for question, solution in islice(drawn, CORPUS_SIZE)
-    ]  # fmt: skip
+    for question, solution in draw(CORPUS + seed, SHORT):
+        if question not in known:
+            yield conversation([{"role": "user", "content": question}], solution)
+
+
+def short_rows(seed: int) -> Iterator[dict[str, object]]:
+    """Yield problems of `short` and their answers, in neither set, after the system message."""
+    system = {"role": "system", "content": SYSTEM.read_text()}
+    known = {question for pool in short() for question, _ in pool}
+    for question, solution in draw(CORPUS + seed, (1,)):
+        if question not in known:
+            yield conversation([system, {"role": "user", "content": question}], number(solution))
+
+
+def conversation(prompt: list[dict[str, str]], answer: str) -> dict[str, object]:
+    """Return a row as TRL reads conversations."""
+    return {"prompt": prompt, "completion": [{"role": "assistant", "content": answer}]}
+
+
+def main(folder: Path, seed: int, form: str = "worked") -> None:
+    """Write the corpus of a start policy: problems and answers in the form."""
+    made = {"worked": worked_rows, "short": short_rows}[form]
+    rows = islice(made(seed), CORPUS_SIZE)
     folder.mkdir(parents=True)
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
