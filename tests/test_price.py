@@ -19,6 +19,7 @@ from pods.config.parse import ConfigError
 from pods_lab.price import model as costing
 from pods_lab.price.card import fitted_card, write_card
 from pods_lab.price.costs import authors_costs, costs, parse_nm, predictions
+from pods_lab.price.figure import draw
 from pods_lab.price.least_squares import fit
 from pods_lab.price.model import coefficient, cost_model, per_run, predict, residuals
 from pods_lab.price.pays import lead_table
@@ -286,6 +287,19 @@ def test_a_lead_is_not_guessed_where_an_arm_was_not_evaluated():
     late = study.evaluations[(rows.series != "pods 8→2") | rows.step.isin([0, STEPS])]
     with pytest.raises(ValueError, match="pods 8→2 seed 0 has no evaluation after step 0 until"):
         lead_table(replace(study, evaluations=late), [])
+
+
+def test_cards_are_named_above_the_panel_and_near_ones_together():
+    study = learning_study([0.02, 0.021], [0.01, 0.01])
+    table, _ = lead_table(study, [])
+    places = {"one": (2.0, 0.4), "two": (2.1, 0.1), "far": (8.0, 0.9), "out": (100.0, 0.95)}
+    row = table.iloc[0].to_dict() | {"by": "card"}
+    cards = [row | {"card": c, "ratio": r, "fixed_share": s} for c, (r, s) in places.items()]
+    by_ratio, by_share = draw(study, pd.concat([table, pd.DataFrame(cards)])).axes[:2]
+    names = {text.get_text(): text.xy for text in by_ratio.texts}
+    # 2 is half way from 0.25 to 16 on a scale of logarithms, and 8 five sixths
+    assert names == {"one, two": pytest.approx((0.5, 1.01)), "far": pytest.approx((5 / 6, 1.01))}
+    assert [text.get_text() for text in by_share.texts] == ["two", "one", "far, out"]
 
 
 def test_a_fixed_share_is_one_of_the_baselines_step():

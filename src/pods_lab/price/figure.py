@@ -1,7 +1,5 @@
 """Draw where an arm pays: its lead against the prices of a step."""
 
-import itertools
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,24 +13,25 @@ from pods_lab.price.pays import MIDDLE
 WIDTH = 11.0  # inches
 HEIGHT = 5.4
 BAND_ALPHA = 0.15  # of intervals, which overlap
-HEIGHTS = (0.99, 0.85, 0.71)  # of the names of cards, in turn, since some lie close to each other
+NEAR = 0.07  # share of the width within which cards are named together
+TITLE_PAD = 20.0  # points, with the names of cards below
 TICKS = (0.25, 0.5, 1, 2, 4, 8, 16)
 
 
 def draw(study: Study, table: pd.DataFrame) -> Figure:
     """Draw the leads of `lead_table`: against the ratio of prices, and against the fixed share."""
     figure, [by_ratio, by_share] = style.panels(2, WIDTH, HEIGHT)
-    _lines(by_ratio, study, table, "ratio")
     by_ratio.set_xscale("log")
+    _lines(by_ratio, study, table, "ratio")
     by_ratio.xaxis.set_major_locator(FixedLocator(TICKS))
     by_ratio.xaxis.set_minor_locator(NullLocator())
     by_ratio.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     by_ratio.set_xlabel("r = price of a rollout trained on / of one generated")
-    by_ratio.set_title("without a fixed cost")
+    by_ratio.set_title("without a fixed cost", pad=TITLE_PAD)
 
     _lines(by_share, study, table, "fixed_share")
     by_share.set_xlabel("share of a step's cost that is fixed")
-    by_share.set_title(f"at r = {MIDDLE:g}")
+    by_share.set_title(f"at r = {MIDDLE:g}", pad=TITLE_PAD)
 
     baseline = table.baseline.iloc[0]
     by_ratio.set_ylabel(f"lead over {baseline} at equal cost ({study.difference_unit})")
@@ -63,23 +62,27 @@ def _lines(axes: Axes, study: Study, table: pd.DataFrame, by: str) -> None:
 def _mark_cards(axes: Axes, study: Study, cards: pd.DataFrame, by: str) -> None:
     """Mark the leads at the prices of each card, and name it above the panel."""
     first, last = axes.get_xlim()
-    by_place = cards.sort_values(by, kind="stable").groupby("card", sort=False)
-    heights = itertools.cycle(HEIGHTS)
-    for name, points in by_place:
+    names: dict[float, list[str]] = {}  # by where they stand, as a share of the width
+    for name, points in cards.sort_values(by, kind="stable").groupby("card", sort=False):
         place = points[by].iloc[0]
         if not first <= place <= last:
             continue
+
         axes.axvline(place, color="#888888", linewidth=0.8, linestyle=":")
-        axes.annotate(
-            str(name),
-            (place, next(heights)),
-            xycoords=("data", "axes fraction"),
-            rotation=90,
-            ha="left",
-            va="top",
-            fontsize="small",
-        )
         row: Record
         for row in points.itertuples():
             look = style.look_of(study, row.series) | {"markerfacecolor": "none"}
             axes.plot([place], [study.scale * row.estimate], **look, linestyle="", zorder=3)
+
+        across = float(axes.transAxes.inverted().transform(axes.transData.transform((place, 0)))[0])
+        near = [where for where in names if across - where < NEAR]
+        names.setdefault(near[-1] if near else across, []).append(str(name))
+
+    for where, together in names.items():
+        axes.annotate(
+            ", ".join(together),
+            (where, 1.01),
+            xycoords="axes fraction",
+            va="bottom",
+            fontsize="x-small",
+        )
