@@ -122,23 +122,12 @@ def test_only_the_k_likeliest_tokens_are_drawn_and_their_log_probs_are_among_all
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_logits_are_divided_by_the_temperature_of_the_call_and_padding_is_never_drawn(dtype):
-    from vllm.model_executor.layers.logits_processor import LogitsProcessor
-
     from pods.engines.vllm_setup import TemperedLogits
-
-    class Given(LogitsProcessor):
-        """Returns the logits that it is given; vLLM's own needs an engine around it."""
-
-        def __init__(self):
-            torch.nn.Module.__init__(self)
-
-        def forward(self, logits):
-            return logits
 
     tempered = TemperedLogits(vocabulary=3)
     model = torch.nn.Module()
     model.language_model = torch.nn.Module()  # as in a model that also takes images
-    model.language_model.logits_processor = Given()
+    model.language_model.logits_processor = torch.nn.Identity()
     tempered.watch(model)
     for temperature, factor in ((0.5, 2.0), (0, 1.0), (0.005, 200.0), (1.0, 1.0)):
         tempered.temperature = temperature
@@ -147,7 +136,7 @@ def test_logits_are_divided_by_the_temperature_of_the_call_and_padding_is_never_
         expected = [factor, -2 * factor, 4 * factor, -torch.inf, -torch.inf]
         assert changed == [pytest.approx(expected)]
 
-    with pytest.raises(ValueError, match="Linear has no LogitsProcessor"):
+    with pytest.raises(ValueError, match="Linear has no logits_processor"):
         tempered.watch(torch.nn.Linear(1, 1))
 
 

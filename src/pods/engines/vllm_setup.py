@@ -11,7 +11,6 @@ import torch._dynamo
 from huggingface_hub import snapshot_download
 from torch import Tensor
 from vllm import EngineArgs, LLMEngine
-from vllm.model_executor.layers.logits_processor import LogitsProcessor
 
 from pods.config.schema import Config
 from pods.runs.paths import weights_source
@@ -108,15 +107,16 @@ class TemperedLogits:
         Raises:
             ValueError: the model makes its logits in another way than vLLM's models do.
         """
-        # a model that also takes images has it in its language model
-        layers = [layer for layer in model.modules() if isinstance(layer, LogitsProcessor)]
-        if not layers:
+        # By its name, since a wrapper for adapters calls what it wraps without its hooks. A model
+        # that also takes images has it in its language model. The outermost comes first.
+        named = (part for part in model.modules() if hasattr(part, "logits_processor"))
+        owner = next(named, None)
+        if owner is None:
             raise ValueError(
-                f"engine=vllm: {type(model).__name__} has no LogitsProcessor, so the log-probs of "
+                f"engine=vllm: {type(model).__name__} has no logits_processor, so the log-probs of "
                 "its tokens cannot be had; engine=transformers needs none"
             )
-        for layer in layers:
-            layer.register_forward_hook(self.change)
+        owner.logits_processor.register_forward_hook(self.change)
 
     def change(self, layer: Any, inputs: Any, logits: Tensor) -> Tensor:
         """Return the logits, (R, V), divided by the temperature; padding becomes -inf."""
