@@ -108,22 +108,26 @@ def short() -> tuple[list[Problem], list[Problem]]:
     )
 
 
-def worked_rows(seed: int) -> Iterator[dict[str, object]]:
-    """Yield worked problems of one to three steps, in neither set."""
-    train, test, _ = problems(SHORT)
+def in_neither_set(seed: int, steps: Sequence[int]) -> Iterator[Problem]:
+    """Yield problems of so many steps that are in no train pool and test set of such problems."""
+    train, test, _ = problems(steps)
     known = {question for question, _ in [*train, *test]}
-    for question, solution in draw(CORPUS + seed, SHORT):
+    for question, solution in draw(CORPUS + seed, steps):
         if question not in known:
-            yield conversation([{"role": "user", "content": question}], solution)
+            yield question, solution
+
+
+def worked_rows(seed: int) -> Iterator[dict[str, object]]:
+    """Yield problems of one to three steps with their worked solutions."""
+    for question, solution in in_neither_set(seed, SHORT):
+        yield conversation([{"role": "user", "content": question}], solution)
 
 
 def short_rows(seed: int) -> Iterator[dict[str, object]]:
-    """Yield problems of `short` and their answers, in neither set, after the system message."""
+    """Yield problems of one step with their numbers, after the system message."""
     system = {"role": "system", "content": SYSTEM.read_text()}
-    known = {question for pool in short() for question, _ in pool}
-    for question, solution in draw(CORPUS + seed, (1,)):
-        if question not in known:
-            yield conversation([system, {"role": "user", "content": question}], number(solution))
+    for question, solution in in_neither_set(seed, (1,)):
+        yield conversation([system, {"role": "user", "content": question}], number(solution))
 
 
 def conversation(prompt: list[dict[str, str]], answer: str) -> dict[str, object]:
