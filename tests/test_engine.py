@@ -111,6 +111,20 @@ def test_with_adapters_logprobs_are_the_trainers_before_and_after_an_update(dtyp
     assert completions[0] != completions[1]
 
 
+def test_the_head_is_multiplied_once_for_all_rows():
+    """In bfloat16 torch copies it for each row of states that do not lie side by side."""
+    shapes, whole = [], []
+
+    def look(_, arguments):
+        shapes.append(arguments[0].shape[:2])
+        whole.append(arguments[0].is_contiguous())
+
+    hook = POLICY.causal_lm.get_output_embeddings().register_forward_pre_hook(look)
+    with hook:
+        engine().generate(request(3))
+    assert shapes[0] == (len(PROMPTS), 1) and all(whole)
+
+
 def test_seeds_decide_and_the_cut_into_chunks_does_not():
     before = torch.random.get_rng_state()
     first = ids(engine().generate(request(6)))

@@ -62,6 +62,8 @@ class TransformersEngine:
         self.model = policy.causal_lm if policy.mirror is None else policy.mirror.model
         self.stop_ids = torch.tensor(policy.stop_ids, device=policy.device)
         self.pad_id = int(policy.tokenizer.pad_token_id or 0)
+        # an index, since of a slice torch multiplies each row by its own copy of the head
+        self.last_position = torch.tensor([-1], device=policy.device)
 
     def sync(self) -> None:
         """Refresh the policy's mirror, if it has one; otherwise the weights are shared."""
@@ -187,7 +189,7 @@ class TransformersEngine:
             position_ids=positions,
             past_key_values=cache,
             use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=self.last_position,
         )
         return output.logits[:, -1, : self.policy.vocabulary].float()  # type: ignore[no-any-return]
 
