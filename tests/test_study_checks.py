@@ -393,3 +393,25 @@ def test_a_report_names_the_first_faults_and_counts_the_rest(tmp_path, monkeypat
     page = Path("runs/default/figures/report.html").read_text()
     assert page.count("belongs to no evaluation point</li>") == 40
     assert '<li class="alarm">and 5 more</li>' in page
+
+
+def test_a_start_policy_of_each_seeds_own_tells_no_curves_apart(tmp_path):
+    """Seed 3 begins where seed 0 did, so that then a start is a setting like others."""
+    for seed in range(4):
+        start = tmp_path / f"s{seed % 3}"
+        start.mkdir(exist_ok=True)
+        (start / "config.json").write_text("{}")
+        (start / "model.safetensors").write_text(str(seed % 3))
+        for arm in ARMS:
+            write_run(tmp_path, A, f"seed={seed}", f"arm={arm}", f"model.path={start}",
+                      f"model.name={start.name}", "study=starts")  # fmt: skip
+    folder = tmp_path / "starts"
+    folders = sorted(run_folders(folder), key=lambda run: RunStore(run).config().seed)
+
+    own = load(folder, folders[:6])
+    assert own.order == ["grpo 16→16", "pods 64→16"]
+    assert own.runs.groupby("series").seed.agg(list).tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert own.note == "each seed has a start policy of its own"
+
+    shared = load(folder, folders, allow=True)
+    assert shared.runs.series.nunique() == 6 and shared.note == ""

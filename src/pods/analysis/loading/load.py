@@ -16,7 +16,13 @@ from pods.analysis.loading.faults import Fault, faults
 from pods.analysis.loading.imports import read_import
 from pods.analysis.loading.run_reader import Row, Run, open_run
 from pods.analysis.loading.run_rows import run_rows
-from pods.analysis.loading.series_names import place, series_names, varied
+from pods.analysis.loading.series_names import (
+    have_own_starts,
+    place,
+    series_names,
+    varied,
+    without_start,
+)
 from pods.analysis.loading.study import KEY, Study
 from pods.runs.checkpoint import READ_ERRORS
 from pods.runs.history import clocks
@@ -27,6 +33,7 @@ from pods.system.text import short
 
 MISSING = "missing (the sweep's command makes a run and its evaluations, --allow leaves it out):"
 INCONSISTENT = "inconsistent (--allow accepts it, study=NAME keeps runs apart):"
+OWN_STARTS = "each seed has a start policy of its own"
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,8 @@ class _Opened:
     runs: list[Run]  # in the order of their curves
     set_aside: list[Run]  # they failed or never began
     unreadable: list[str]  # why the others cannot be read
+    own_starts: bool = False
+    """Each seed has its own start policy, so that it tells no curves apart."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +119,21 @@ def _open(folders: Sequence[Path]) -> _Opened:
         else:
             opened.runs.append(run)
 
+    everything = [*opened.runs, *opened.set_aside]
+    if have_own_starts([(run.config, run.identity) for run in everything]):
+        opened = _Opened(
+            runs=[_of_its_seed(run) for run in opened.runs],
+            set_aside=[_of_its_seed(run) for run in opened.set_aside],
+            unreadable=opened.unreadable,
+            own_starts=True,
+        )
     for runs in (opened.runs, opened.set_aside):
         runs.sort(key=lambda run: (place(run.identity), run.config.seed))
     return opened
+
+
+def _of_its_seed(run: Run) -> Run:
+    return replace(run, identity=without_start(run.identity))
 
 
 def _never_began(run: Run) -> bool:
@@ -243,16 +264,20 @@ def _study(folder: Path, opened: _Opened, checked: _Checked, priced: bool) -> St
         budget=" | ".join(budgets),
         missing=missing,
         inconsistencies=checked.differences,
-        order=_order(folder, checked.runs),
+        order=_order(folder, opened, checked.runs),
+        note=OWN_STARTS if opened.own_starts else "",
         varied=list(checked.kept[0].varied),
         seeds=sorted({run.config.seed for run in (*opened.runs, *opened.set_aside)}),
     )
 
 
-def _order(folder: Path, runs: Sequence[_NamedRun]) -> list[str]:
+def _order(folder: Path, opened: _Opened, runs: Sequence[_NamedRun]) -> list[str]:
     """List the curves of a study's folder in their order; one that is not loaded has no name."""
     names = {place(named.run.identity): named.series for named in runs}
     for run_folder in run_folders(folder):
         with suppress(*READ_ERRORS):
-            names.setdefault(place(RunStore(run_folder).identity()), "")
+            identity = RunStore(run_folder).identity()
+            if opened.own_starts:
+                identity = without_start(identity)
+            names.setdefault(place(identity), "")
     return [names[key] for key in sorted(names)]

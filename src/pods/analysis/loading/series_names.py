@@ -22,6 +22,8 @@ NAMED_BY = {
     "adapter": "model.path",
 }
 """Contents of files in the identity, and the keys of the config that name the files."""
+START = ("weights", "adapter", "model.name")
+"""Keys of the identity that name the start policy; a column of `Study.runs` if they vary."""
 SEPARATOR = ", "
 LONGEST = 40  # characters of a value
 DIGITS = 8  # of a hash in a name
@@ -68,6 +70,21 @@ def series_names(runs: Runs) -> list[str]:
         values = [f"{key}={_text(key, curve)}" for key in sorted(shown[code])]
         names[code] = SEPARATOR.join([curve.label, *values])
     return [names[_code(identity)] for _, identity in runs]
+
+
+def have_own_starts(runs: Runs) -> bool:
+    """Return whether each seed has a start policy of its own, the same in all of its runs."""
+    starts: dict[int, set[str]] = {}
+    for config, identity in runs:
+        start = str([identity.get(key) for key in START])
+        starts.setdefault(config.seed, set()).add(start)
+    different = set().union(*starts.values())
+    return len(starts) > 1 and len(different) == len(starts) == sum(map(len, starts.values()))
+
+
+def without_start(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity of a run whose start policy belongs to its seed."""
+    return {key: value for key, value in identity.items() if key not in START}
 
 
 def varied(runs: Runs) -> list[dict[str, Any]]:

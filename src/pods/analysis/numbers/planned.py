@@ -17,6 +17,7 @@ import numpy as np
 from pods.analysis.loading.arm_names import curves_named
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.prices import read_card
+from pods.analysis.loading.series_names import START
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import RunCurve, run_curves, title_of, values_of
 from pods.analysis.numbers.sequential import interval_at_every_look, state_of, units_to_decide
@@ -26,8 +27,6 @@ from pods.config.plan import PlanConfig, Question
 from pods.runs.plan import Registered
 from pods.types import Floats
 
-START = ("weights", "adapter", "model.name")
-"""Keys of a run's identity that name its start policy; a column of `Study.runs` if they vary."""
 Pairs = dict[tuple[str, int], tuple[RunCurve, RunCurve]]
 """The runs of both arms by (start, seed)."""
 
