@@ -153,36 +153,26 @@ def in_words(question: str) -> int:
     return value
 
 
-@pytest.mark.parametrize(
-    ("make", "most"), [("problems", 5), ("one_two", 2), ("two_three", 3), ("short", 1)]
-)
+@pytest.mark.parametrize(("make", "most"), [("one_two", 2), ("short", 1)])
 def test_word_problems_have_their_steps_and_answers_in_disjoint_pools(monkeypatch, make, most):
     monkeypatch.syspath_prepend(ROOT)
     task = load(composed("experiment=llm", f"task.make=experiments.llm.task:{make}").task)
     train, test = ({p.question: p.gold for p in pool} for pool in (task.train, task.test))
     assert (len(train), len(test)) == (1024, 256) and not train.keys() & test.keys()
     for question, gold in [*train.items(), *test.items()]:
-        assert 0 < in_words(question) == int(gold)
-        assert question.count(". ") - 1 in range(2 if make == "two_three" else 1, most + 1)
+        assert 0 < in_words(question) == int(gold.rpartition("#### ")[2])
+        assert question.count(". ") - 1 in range(1, most + 1)
+        if make == "short":
+            assert gold.isdecimal() and all(int(k) <= 9 for k in re.findall(r"\d+", question))
 
 
-@pytest.mark.parametrize("form", ["worked", "short"])
-def test_a_start_policy_learns_from_problems_of_neither_set(monkeypatch, tmp_path, form):
+def test_a_start_policy_learns_from_problems_of_neither_set(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(ROOT)
     made = importlib.import_module("experiments.llm.task")
-    made.main(tmp_path / "corpus", 3, form)
+    made.main(tmp_path / "corpus", 3)
     rows = [json.loads(line) for line in (tmp_path / "corpus" / "train.jsonl").open()]
-    pools = made.short() if form == "short" else made.problems((1, 2, 3))[:2]
-    known = {question for pool in pools for question, _ in pool}
+    known = {question for pool in made.short() for question, _ in pool}
     assert len(rows) == 640 and not known & {row["prompt"][-1]["content"] for row in rows}
     for row in rows:
-        answer = row["completion"][0]["content"]
-        assert int(answer.rpartition("#### ")[2]) == in_words(row["prompt"][-1]["content"])
-        assert answer.isdecimal() == (form == "short") == (row["prompt"][0]["role"] == "system")
-
-
-def test_the_last_line_of_a_word_problem_s_reply_is_its_answer(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    grade = load(composed("experiment=llm").task).train_grader.grade
-    replies = {"3 + 4 = 7\n#### 7": "right", "#### 7": "right", "#### 17": "wrong", "7": "wrong"}
-    assert {reply: grade(reply, "7").verdict for reply in replies} == replies
+        assert int(row["completion"][0]["content"]) == in_words(row["prompt"][-1]["content"])
+        assert row["prompt"][0]["role"] == "system"

@@ -36,6 +36,17 @@ from pods.training.data import fitting
 from pods.types import Prompt, Task
 
 ROUNDS, KEPT, TOKENS = 3, 16, 48
+TASK = (
+    "task=own",
+    "task.make=experiments.llm.task:one_two",
+    "task.answer_format=whole",
+    "task.format_reward=none",
+    "task.few_shot=0",
+    "sampling.temperature=1.0",
+    "sampling.max_prompt_tokens=128",
+    f"sampling.max_completion_tokens={TOKENS}",
+    "update.lr=1e-4",
+)
 Seconds = dict[str, float]
 
 
@@ -101,8 +112,8 @@ def least_to_generate(policy: Endless, n: int) -> Seconds:
 def main(model: str, out: Path, threads: int = 2) -> None:
     """Run the cases in turns; write the median seconds of each."""
     torch.set_num_threads(threads)
-    overrides = ["experiment=llm", f"model.path={model}", f"hardware.threads={threads}"]
-    config = validate(compose(overrides))
+    setting = ["model=smollm2_135m", f"model.path={model}", f"hardware.threads={threads}"]
+    config = validate(compose([*TASK, *setting]))
     policy = endless(load(config))
     task = load_task(config.task)
     asked = [[{"role": "user", "content": problem.question}] for problem in task.train]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from pods.runs.store import RunStore, run_folders
-from pods_lab.advise.advice import read_pilot
+from pods_lab.advise.advice import Pilot, read_pilot
 from pods_lab.advise.progress import MEASURED, expected_progress
 
 PRICES = (0.7, 2.1, 4.0)
@@ -36,23 +36,34 @@ def sizes(arm: str) -> tuple[int, int]:
     return int(n), int(m)
 
 
+def progress_over(arm: str, over: str, pilot: Pilot) -> float:
+    """Return the progress of a step of an arm over that of its baseline."""
+    learned = []
+    for name in (arm, over):
+        n, m = sizes(name)
+        learned.append((m, m) if name.startswith("random") else (n, m))
+    of_arm, of_over = expected_progress(learned, pilot.posteriors, MEASURED, pilot.groups)
+    return float(of_arm / of_over)
+
+
+def sign(gain: float) -> str:
+    """Say which arm a gain at equal cost puts ahead."""
+    if abs(gain - 1) < EVEN:
+        return "even"
+    return "ahead" if gain > 1 else "behind"
+
+
 def predictions(folder: Path) -> pd.DataFrame:
     """Return a row per contrast and price, from the pilot in this study."""
     pilot = read_pilot([RunStore(run) for run in run_folders(folder)])
     rows = []
     for arm, over in CONTRASTS:
-        learned = []
-        for name in (arm, over):
-            n, m = sizes(name)
-            learned.append((m, m) if name.startswith("random") else (n, m))
-        of_arm, of_over = expected_progress(learned, pilot.posteriors, MEASURED, pilot.groups)
-        progress = of_arm / of_over
+        progress = progress_over(arm, over, pilot)
         n, m = sizes(arm)
         over_n, over_m = sizes(over)
         for price in PRICES:
             cost = (n + price * m) / (over_n + price * over_m)
             gain = progress / cost
-            sign = "even" if abs(gain - 1) < EVEN else "ahead" if gain > 1 else "behind"
             rows.append(
                 {
                     "arm": arm,
@@ -61,7 +72,7 @@ def predictions(folder: Path) -> pd.DataFrame:
                     "progress": progress,
                     "cost": cost,
                     "gain": gain,
-                    "expected": sign,
+                    "expected": sign(gain),
                 }
             )
     return pd.DataFrame(rows)
