@@ -1,6 +1,6 @@
 """Compare the choices of prompts from further start policies: starts.csv and starts.verdicts.csv.
 
-    python -m experiments.league.starts league_14 league_61
+    python -m experiments.league.starts STUDY [STUDY ...]
 
 Reads these studies in runs. starts.csv has what the commands of README.md compare, at equal steps
 and at two cards' prices, and what a step draws; starts.verdicts.csv what the plan settles.
