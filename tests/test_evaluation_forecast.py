@@ -33,7 +33,7 @@ def described(*words):
     ("gsm8k_l40s", "13 a run, each of 6,595 answers (1,319 questions × 5)"),
     ("gsm8k_h100x8", "21 a run, each of 1,319 answers (1,319 questions × 1)"),
     ("math_l40s", "13 a run, each of 2,500 answers (500 questions × 5)"),
-    ("llm", "4 a run, each of 1,024 answers (256 questions × 4)"),
+    ("llm", "7 a run, each of 512 answers (256 questions × 2)"),
     ("quickstart", "11 a run, each of 1,280 answers (256 questions × 5)"),
 ])  # fmt: skip
 def test_the_evaluations_of_a_preset_are_known_without_weights_or_data(preset, said):
