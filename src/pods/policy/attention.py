@@ -119,11 +119,6 @@ def _packed(
 ) -> Tensor:
     """Attend within each prompt, and from completions to it and to themselves: (1, N, H, W)."""
     _, heads, tokens, width = query.shape
-    dtype = query.dtype
-    if dtype == torch.bfloat16 and query.device.type == "cpu":
-        # there the gradient of torch's attention takes ten times as long as in float32
-        query, key, value = query.float(), key.float(), value.float()
-
     outputs = []
     for span, completion_rows in layout.padded:
         start = span.start
@@ -142,7 +137,7 @@ def _packed(
             states = output.transpose(1, 2).reshape(-1, heads * width)
             outputs.append(take_rows(states, rows.real))
 
-    return torch.cat(outputs).view(1, tokens, heads, width).to(dtype)
+    return torch.cat(outputs).view(1, tokens, heads, width)
 
 
 class States(NamedTuple):
