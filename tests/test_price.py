@@ -288,6 +288,19 @@ def test_a_lead_is_not_guessed_where_an_arm_was_not_evaluated():
     with pytest.raises(ValueError, match="pods 8→2 seed 0 has no evaluation after step 0 until"):
         lead_table(replace(study, evaluations=late), [])
 
+    # with one at step 20, which pods reaches where 40 (2 + 2 r) pay for 20 (8 + 2 r): from r = 2
+    half = study.evaluations[(rows.series != "pods 8→2") | rows.step.isin([0, 20, STEPS])]
+    table, left_out = lead_table(replace(study, evaluations=half), [])
+    ratios = table[table.by == "ratio"].ratio
+    assert len(ratios) == 13 and ratios.min() == pytest.approx(2)
+    [line] = left_out
+    places, _, reason = line.removeprefix("not drawn: r = ").partition(": ")
+    assert places == "0.25, 0.3, 0.35, 0.42, 0.5, 0.59, 0.71, 0.84, 1, 1.2, 1.4, 1.7"
+    assert reason.startswith("pods 8→2 seed 0 has no evaluation after step 0 until")
+    [text] = sentences(table)
+    assert text.startswith("pods 8→2 is ahead of grpo 2→2 at every r from 2 to 16")
+    draw(study, table)
+
 
 def test_cards_are_named_above_the_panel_and_near_ones_together():
     study = learning_study([0.02, 0.021], [0.01, 0.01])

@@ -43,25 +43,20 @@ def lead_table(study: Study, cards: Sequence[PriceCard]) -> tuple[pd.DataFrame, 
         One row per (prices, arm): by (ratio, fixed_share or card: what the row belongs to), card
         (its name), ratio, fixed_share (of a step of the baseline), series, baseline, runs (pairs,
         or those of the arm), estimate (a fraction), low and high (95 % t interval), end (what the
-        span costs, in the prices' unit; a generated rollout costs 1 without a card). And a line for
-        each card that does not fit the study.
+        span costs, in the prices' unit; a generated rollout costs 1 without a card). And a line
+        for each card that does not fit the study, and for the prices at which the span of the
+        cheapest arm ends before another one was evaluated.
 
-    `ValueError`: the study has no baseline, or the prices do not fit it; see `at_prices`.
+    `ValueError`: the study has no baseline, or no price fits it; see `at_prices` and `window_of`.
     """
     baseline = default_baseline(study)
     if baseline is None:
         raise ValueError(f"study {study.name} has no GRPO arm: choose one with --baseline ARM")
-    step = mean_step(study, baseline)
+    rows, left_out = leads_along(study, baseline, "ratio", [(ratio, 0.0) for ratio in RATIOS])
+    by_share = leads_along(study, baseline, "fixed_share", [(MIDDLE, share) for share in SHARES])
+    rows += by_share[0]
+    left_out += by_share[1]
 
-    rows = []
-    for ratio in RATIOS:
-        facts = {"by": "ratio", "card": "", "ratio": ratio, "fixed_share": 0.0}
-        rows += leads(at_prices(study, card_of(step, ratio, 0.0)), baseline, facts)
-    for share in SHARES:
-        facts = {"by": "fixed_share", "card": "", "ratio": MIDDLE, "fixed_share": share}
-        rows += leads(at_prices(study, card_of(step, MIDDLE, share)), baseline, facts)
-
-    left_out = []
     for card in cards:
         try:
             priced = at_prices(study, card)
@@ -70,6 +65,37 @@ def lead_table(study: Study, cards: Sequence[PriceCard]) -> tuple[pd.DataFrame, 
         except ValueError as error:
             left_out.append(f"not marked: {error}")
     return pd.DataFrame(rows), left_out
+
+
+def leads_along(
+    study: Study, baseline: str, by: str, points: Sequence[tuple[float, float]]
+) -> tuple[list[dict[str, object]], list[str]]:
+    """Return the leads along one line of the map, over points of (ratio, fixed share).
+
+    Returns:
+        Rows of `lead_table`, and at most one line: at which points there is no lead, and why.
+
+    `ValueError`: there is none at any point.
+    """
+    step = mean_step(study, baseline)
+    rows = []
+    reasons: dict[float, str] = {}  # by the place on the line
+    for ratio, share in points:
+        place = ratio if by == "ratio" else share
+        facts = {"by": by, "card": "", "ratio": ratio, "fixed_share": share}
+        try:
+            rows += leads(at_prices(study, card_of(step, ratio, share)), baseline, facts)
+        except ValueError as error:
+            reasons[place] = str(error)
+
+    if not reasons:
+        return rows, []
+    first = next(iter(reasons.values()))
+    if not rows:
+        raise ValueError(first)
+    places = ", ".join(f"{place:.2g}" for place in reasons)
+    name = "r" if by == "ratio" else "fixed share"
+    return rows, [f"not drawn: {name} = {places}: {first}"]
 
 
 def mean_step(study: Study, baseline: str) -> Step:

@@ -43,8 +43,8 @@ def sentence(series: str, baseline: str, points: pd.DataFrame) -> str:
     ratios = points.ratio.to_numpy()
     lead = points.estimate.to_numpy()
     where = sign_changes(ratios, lead)
-    lowest = f"{ratios[0]:g}"
-    highest = f"{ratios[-1]:g}"
+    lowest = f"{ratios[0]:.3g}"
+    highest = f"{ratios[-1]:.3g}"
     if len(where) > 1:
         places = ", ".join(f"{place:.2f}" for place in where)
         return f"The lead of {series} over {baseline} changes its sign at r = {places}."
