@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from compose import composed
 from curves import ramps, study
@@ -349,6 +350,10 @@ def test_seeds_stop_when_the_plan_is_decided(tmp_path, capsys):
     said = capsys.readouterr().out
     assert said.index("is settled") < said.index("not in the plan, so that it explores")
     assert "settled" not in said[said.index("explores") :]
+    [row] = pd.read_csv(folder / "figures/compare.plan.csv").to_dict("records")
+    [judgement] = judge(load(folder, run_folders(folder)), registered(ASKED))
+    assert (row["contrast"], row["units"], row["state"]) == (ASKED, seeds, judgement.state)
+    assert [row["low"], row["high"]] == pytest.approx([judgement.low, judgement.high], rel=1e-5)
 
 
 def test_a_contrast_that_is_settled_is_said_once_while_others_are_open(tmp_path, capsys):

@@ -13,10 +13,10 @@ from pathlib import Path
 import pandas as pd
 
 from pods.analysis import load
+from pods.analysis.compare.planned import plan_table
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.prices import read_card
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers.planned import judge
 from pods_lab.price.pays import leads
 
 HERE = Path(__file__).parent
@@ -58,27 +58,15 @@ def compared(study: Study) -> Iterator[dict[str, object]]:
                 yield row | {"right": first[series]} | drawn.loc[series].to_dict()
 
 
-def verdicts(study: Study) -> Iterator[dict[str, object]]:
-    """Yield what the plan says of each of its contrasts."""
-    for judgement in judge(study, study.plans[-1]):
-        yield {
-            "contrast": str(judgement.question),
-            "expected": judgement.question.expected,
-            "state": judgement.state,
-            "seeds": judgement.units,
-            "estimate": judgement.estimate,
-            "low": judgement.low,
-            "high": judgement.high,
-        }
-
-
 def main(names: list[str]) -> None:
     """Write both tables."""
-    tables = {"starts.csv": compared, "starts.verdicts.csv": verdicts}
     studies = {name: load(Path("runs") / name) for name in names}
-    for file, rows in tables.items():
-        made = [{"study": name} | row for name, study in studies.items() for row in rows(study)]
-        table = pd.DataFrame(made)
+    tables = {
+        "starts.csv": {name: pd.DataFrame(compared(study)) for name, study in studies.items()},
+        "starts.verdicts.csv": {name: plan_table(study) for name, study in studies.items()},
+    }
+    for file, of_studies in tables.items():
+        table = pd.concat(of_studies, names=["study"]).reset_index("study")
         table.to_csv(HERE / file, index=False, float_format="%.5g")
         print(table.to_string(index=False))
 

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
+import pandas as pd
+
 from pods.analysis.compare.text import interval_text, shown_difference
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.planned import Judgement, judge
@@ -31,6 +33,30 @@ def planned_lines(study: Study) -> list[str]:
         seeds = ", ".join(map(str, newest.plan.without))
         lines.append(f"left out by the plan: seed {seeds}")
     return lines
+
+
+def plan_table(study: Study) -> pd.DataFrame:
+    """Return a row per contrast of the newest plan, with the numbers of `planned_lines`.
+
+    Its columns are contrast, expected, state (ahead, behind, equal or open), units (seeds, or start
+    policies), estimate (a fraction), low and high (the interval that holds at every look over all
+    contrasts), and why (what keeps an open contrast from its next look).
+    """
+    rows = []
+    for judgement in judge(study, study.plans[-1]):
+        rows.append(
+            {
+                "contrast": str(judgement.question),
+                "expected": judgement.question.expected,
+                "state": judgement.state,
+                "units": judgement.units,
+                "estimate": judgement.estimate,
+                "low": judgement.low,
+                "high": judgement.high,
+                "why": judgement.why,
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def _heading(registered: Registered) -> str:

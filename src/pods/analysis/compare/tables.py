@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.compare.compare import BEST, SEED, Comparison, Ranking, compare
-from pods.analysis.compare.planned import EXPLORES, planned_lines
+from pods.analysis.compare.planned import EXPLORES, plan_table, planned_lines
 from pods.analysis.compare.text import caveats, ranking_verdict, verdicts
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
@@ -71,6 +71,8 @@ def compare_study(
     (figures / "compare.ranking.csv").unlink(missing_ok=True)  # of an earlier comparison
     for name, table in tables_of(comparison).items():
         write_csv(figures / f"compare.{name}csv", table, study)
+    if loaded.plans:
+        write_csv(figures / "compare.plan.csv", plan_table(loaded), loaded)
     write_json(figures / "compare.json", {"planned": planned} | findings(comparison))
     if latex:
         for shown in shown_tables(comparison):
