@@ -13,6 +13,7 @@ from scipy import integrate, stats
 from studies import BASE, write_run
 
 from pods.analysis.compare.planned import planned_lines
+from pods.analysis.draw import draw
 from pods.analysis.loading.load import load
 from pods.analysis.numbers.planned import judge
 from pods.analysis.numbers.sequential import interval_at_every_look, state_of, units_to_decide
@@ -354,6 +355,15 @@ def test_seeds_stop_when_the_plan_is_decided(tmp_path, capsys):
     [judgement] = judge(load(folder, run_folders(folder)), registered(ASKED))
     assert (row["contrast"], row["units"], row["state"]) == (ASKED, seeds, judgement.state)
     assert [row["low"], row["high"]] == pytest.approx([judgement.low, judgement.high], rel=1e-5)
+
+
+def test_a_plan_is_said_of_the_whole_study_and_of_no_part(tmp_path):
+    go(tmp_path, Machine(tmp_path), range(2))
+    folder = tmp_path / "default"
+    whole = run_folders(folder)
+    assert ASKED in "\n".join(draw(folder, whole, drawn="none"))
+    part = [run for run in whole if "max_variance" in str(run)]
+    assert len(part) == 2 and ASKED not in "\n".join(draw(folder, part, drawn="none"))
 
 
 def test_a_contrast_that_is_settled_is_said_once_while_others_are_open(tmp_path, capsys):

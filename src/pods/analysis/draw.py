@@ -10,7 +10,7 @@ from pods.analysis.loading.load import load
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.span import span_lines
 from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title, tables
-from pods.analysis.writing import folder_for, write_csv, write_latex
+from pods.analysis.writing import folder_for, is_part, write_csv, write_latex
 from pods.system.text import short
 
 EVERYTHING = StudyFilter()
@@ -84,7 +84,7 @@ def draw(
     read = read_tables(folder, runs, chosen, allow)
     study = read.study
     yield from summary_lines(study, read.tables)
-    if study.plans:
+    if study.plans and not is_part(folder, runs):  # of a part a plan would say what is not so
         yield from read.planned
 
     figures_folder = write_tables(folder, runs, chosen, read)

@@ -43,11 +43,16 @@ def folder_for(
     if compared:
         parts.append(folder_name(f"compare={','.join(compared)}"))
 
-    names = _names(runs)
-    if names != _names(run_folders(study)):
+    if is_part(study, runs):
+        names = _names(runs)
         digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
         parts.append(f"runs={len(names)}-{digest}")
     return figures_folder(study, ",".join(parts))
+
+
+def is_part(study: Path, runs: Sequence[Path]) -> bool:
+    """Return whether these are not all runs of a study."""
+    return _names(runs) != _names(run_folders(study))
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
