@@ -10,7 +10,7 @@ import pytest
 from compose import composed
 from curves import ramps, study
 from scipy import integrate, stats
-from studies import BASE, write_run
+from studies import BASE, start_policy, write_run
 
 from pods.analysis.compare.planned import planned_lines
 from pods.analysis.draw import draw
@@ -259,6 +259,17 @@ def test_a_unit_is_a_seed_or_a_start_policy():
     assert found.units == 3 and found.estimate == pytest.approx(per_seed.mean())
 
 
+def test_a_start_policy_of_each_seeds_own_is_one_unit(tmp_path):
+    for seed in range(4):
+        start = start_policy(tmp_path / f"s{seed}")
+        for arm, right in (("pods", 340 + 10 * seed), ("grpo", 300)):
+            finished(tmp_path, right, f"arm={arm}", f"seed={seed}", *start)
+    made = load_all(tmp_path)
+    [by_start] = judge(made, registered(ASKED, unit="start"))
+    [by_seed] = judge(made, registered(ASKED))
+    assert by_start.units == 4 and replace(by_start, question=by_seed.question) == by_seed
+
+
 def configs_of(tmp_path, seeds, *words, contrasts=(ASKED,)):
     asked = f"plan.contrasts={json.dumps(list(contrasts))}"
     every = [*BASE, *SIZE, f"runs_dir={tmp_path}", asked, *KEYS, *words]
@@ -400,18 +411,23 @@ def test_a_run_that_fails_leaves_its_contrast_open_until_it_is_made(tmp_path, ca
     assert "grpo 16→16 has no complete run of seed 1" in capsys.readouterr().out
 
 
-def test_an_arm_stops_alone_and_one_that_is_not_asked_about_goes_on_while_any_is_open(tmp_path):
+@pytest.mark.parametrize("own_starts", [False, True])
+def test_an_arm_stops_alone_and_one_that_is_not_asked_about_goes_on_while_any_is_open(
+    tmp_path, own_starts
+):
+    starts = [start_policy(tmp_path / f"s{seed}") if own_starts else () for seed in range(7)]
     made = {"pods": 40, "grpo": 0, "random": 20}
     for seed in range(6):
         luck = int(np.random.default_rng(seed).integers(0, 4))
         for arm, gain in made.items():
             wobble = int(np.random.default_rng([seed, ord(arm[0])]).integers(-25, 25))
             right = 300 + 5 * luck + gain + (wobble if arm == "random" else wobble // 12)
-            words = (f"arm={arm}", f"seed={seed}")
+            words = (f"arm={arm}", f"seed={seed}", *starts[seed])
             finished(tmp_path, right, *words)
     contrasts = (ASKED, "random 64->16 over grpo 16->16")
     asked = f"plan.contrasts={json.dumps(contrasts)}"
-    every = [*BASE, *SIZE, f"runs_dir={tmp_path}", asked, "plan.stop=decided", "seed=0"]
+    every = [*BASE, *SIZE, f"runs_dir={tmp_path}", asked, "plan.stop=decided"]
+    every += ["seed=6", *starts[6]]  # which has not run yet
     arms = [composed(*every, f"arm={arm}") for arm in (*made, "rloo")]
     register(arms)
     [plan] = read_plans(tmp_path / "default")

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from compose import composed
 from rows import every, table
-from studies import BASE, A, B, write_evaluation, write_run
+from studies import BASE, A, B, start_policy, write_evaluation, write_run
 
 from pods.analysis.loading.consistency import machine_of
 from pods.analysis.loading.faults import faults
@@ -397,21 +397,21 @@ def test_a_report_names_the_first_faults_and_counts_the_rest(tmp_path, monkeypat
 
 def test_a_start_policy_of_each_seeds_own_tells_no_curves_apart(tmp_path):
     """Seed 3 begins where seed 0 did, so that then a start is a setting like others."""
-    for seed in range(4):
-        start = tmp_path / f"s{seed % 3}"
-        start.mkdir(exist_ok=True)
-        (start / "config.json").write_text("{}")
-        (start / "model.safetensors").write_text(str(seed % 3))
-        for arm in ARMS:
-            write_run(tmp_path, A, f"seed={seed}", f"arm={arm}", f"model.path={start}",
-                      f"model.name={start.name}", "study=starts")  # fmt: skip
     folder = tmp_path / "starts"
-    folders = sorted(run_folders(folder), key=lambda run: RunStore(run).config().seed)
+    for seed in range(3):
+        start = start_policy(tmp_path / f"s{seed}")
+        for arm in ARMS:
+            write_run(tmp_path, A, f"seed={seed}", f"arm={arm}", *start, "study=starts")
 
-    own = load(folder, folders[:6])
-    assert own.order == ["grpo 16→16", "pods 64→16"]
+    own = load(folder, run_folders(folder))
+    assert own.order == ["grpo 16→16", "pods 64→16"] and own.own_starts
     assert own.runs.groupby("series").seed.agg(list).tolist() == [[0, 1, 2], [0, 1, 2]]
-    assert own.note == "each seed has a start policy of its own"
+    assert own.note == "Each seed has a start policy of its own."
+    part = load(folder, [run for run in run_folders(folder) if "seed0" in run.name])
+    assert (part.order, set(part.runs.series)) == (own.order, set(own.runs.series))
 
-    shared = load(folder, folders, allow=True)
-    assert shared.runs.series.nunique() == 6 and shared.note == ""
+    for arm in ARMS:
+        start = start_policy(tmp_path / "s0")
+        write_run(tmp_path, A, "seed=3", f"arm={arm}", *start, "study=starts")
+    shared = load(folder, run_folders(folder), allow=True)
+    assert shared.runs.series.nunique() == 6 and shared.note == "" and not shared.own_starts

@@ -28,6 +28,14 @@ A: list[Point] = [(0, 0.0, 2), (1, 4.0, 6), (2, 12.0, 8)]
 B: list[Point] = [(0, 0.0, 0), (2, 10.0, 4)]
 
 
+def start_policy(folder: Path) -> tuple[str, str]:
+    """Make the smallest folder of weights that a run may start from; return the keys that do."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_text(folder.name)
+    return f"model.path={folder}", f"model.name={folder.name}"
+
+
 def write_run(
     runs_dir: Path,
     points: Sequence[Point],

@@ -1,12 +1,12 @@
 """Which arms of a sweep still need seeds, by its plan and the runs that are finished."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pods.config.schema import Config
-from pods.runs.identity import identity, run_folder
-from pods.runs.store import run_folders
+from pods.runs.identity import identity
+from pods.runs.store import RunStore, run_folders
 
 if TYPE_CHECKING:
     from pods.analysis.loading.study import Study
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 def undecided(configs: Sequence[Config]) -> list[Config]:
     """Return the configs of arms of which a contrast is open, or has no run yet.
 
-    An arm that is in no contrast gets seeds as long as any contrast is open.
+    An arm that is in no contrast gets seeds as long as any contrast is open. The curve of a config
+    is known by the runs of the study, whose seeds need not be among the configs.
     """
-    from pods.analysis.loading.series_names import place
+    from pods.analysis.loading.series_names import place, without_start
     from pods.analysis.numbers.planned import judge, open_curves
 
     study = _study(configs[0])
@@ -30,17 +31,16 @@ def undecided(configs: Sequence[Config]) -> list[Config]:
     is_open = open_curves(judgements)
     asked = {name for judgement in judgements for name in judgement.curves}
 
-    curve_of = dict(zip(study.runs.folder, study.runs.series, strict=True))
+    def curve(content: Mapping[str, Any]) -> tuple[object, ...]:
+        return place(without_start(content) if study.own_starts else content)
+
     curves = {}
-    contents = [identity(config) for config in configs]
-    for config, content in zip(configs, contents, strict=True):
-        name = curve_of.get(str(run_folder(config, content)))
-        if name is not None:
-            curves[place(content)] = name
+    for folder, series in zip(study.runs.folder, study.runs.series, strict=True):
+        curves[curve(RunStore(Path(folder)).identity())] = series
 
     chosen = []
-    for config, content in zip(configs, contents, strict=True):
-        name = curves.get(place(content))
+    for config in configs:
+        name = curves.get(curve(identity(config)))
         if name in is_open or (name not in asked and is_open):
             chosen.append(config)
     return chosen

@@ -3,11 +3,12 @@
 import itertools
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -33,7 +34,7 @@ from pods.system.text import short
 
 MISSING = "missing (the sweep's command makes a run and its evaluations, --allow leaves it out):"
 INCONSISTENT = "inconsistent (--allow accepts it, study=NAME keeps runs apart):"
-OWN_STARTS = "each seed has a start policy of its own"
+OWN_STARTS = "Each seed has a start policy of its own."
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,10 @@ class _Opened:
     runs: list[Run]  # in the order of their curves
     set_aside: list[Run]  # they failed or never began
     unreadable: list[str]  # why the others cannot be read
-    own_starts: bool = False
-    """Each seed has its own start policy, so that it tells no curves apart."""
+    whole: list[dict[str, Any]]
+    """The identities of all runs in the study's folder, also of those that are not loaded."""
+    own_starts: bool
+    """Each seed of the whole has its own start policy, so that it tells no curves apart."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False, priced: boo
     if not folders:
         return read_import(folder).study(folder.name)
 
-    opened = _open(folders)
+    opened = _open(folder, folders)
     plans = read_plans(folder)
     may_stop = bool(plans) and plans[-1].plan.stop == "decided"
     checked = _check(opened, priced, may_stop)
@@ -105,35 +108,34 @@ def load(folder: Path, folders: Sequence[Path], allow: bool = False, priced: boo
     return replace(_study(folder, opened, checked, priced), plans=plans)
 
 
-def _open(folders: Sequence[Path]) -> _Opened:
-    """Read all runs, and put them into the order of their curves."""
-    opened = _Opened([], [], [])
+def _open(study: Path, folders: Sequence[Path]) -> _Opened:
+    """Read these runs of a study, and put them into the order of their curves."""
+    whole = list(_identities(study))
+    own_starts = have_own_starts(whole)
+    opened = _Opened([], [], [], whole, own_starts)
     for folder in folders:
         try:
             run = open_run(folder)
         except ValueError as error:
             opened.unreadable.append(str(error))
             continue
+        if own_starts:
+            run = replace(run, identity=without_start(run.identity))
         if run.state == "failed" or _never_began(run):
             opened.set_aside.append(run)
         else:
             opened.runs.append(run)
 
-    everything = [*opened.runs, *opened.set_aside]
-    if have_own_starts([(run.config, run.identity) for run in everything]):
-        opened = _Opened(
-            runs=[_of_its_seed(run) for run in opened.runs],
-            set_aside=[_of_its_seed(run) for run in opened.set_aside],
-            unreadable=opened.unreadable,
-            own_starts=True,
-        )
     for runs in (opened.runs, opened.set_aside):
         runs.sort(key=lambda run: (place(run.identity), run.config.seed))
     return opened
 
 
-def _of_its_seed(run: Run) -> Run:
-    return replace(run, identity=without_start(run.identity))
+def _identities(study: Path) -> Iterator[dict[str, Any]]:
+    """Yield the identities of all runs in a study's folder that can be read."""
+    for folder in run_folders(study):
+        with suppress(*READ_ERRORS):
+            yield RunStore(folder).identity()
 
 
 def _never_began(run: Run) -> bool:
@@ -264,20 +266,18 @@ def _study(folder: Path, opened: _Opened, checked: _Checked, priced: bool) -> St
         budget=" | ".join(budgets),
         missing=missing,
         inconsistencies=checked.differences,
-        order=_order(folder, opened, checked.runs),
+        order=_order(opened, checked.runs),
         note=OWN_STARTS if opened.own_starts else "",
         varied=list(checked.kept[0].varied),
+        own_starts=opened.own_starts,
         seeds=sorted({run.config.seed for run in (*opened.runs, *opened.set_aside)}),
     )
 
 
-def _order(folder: Path, opened: _Opened, runs: Sequence[_NamedRun]) -> list[str]:
+def _order(opened: _Opened, runs: Sequence[_NamedRun]) -> list[str]:
     """List the curves of a study's folder in their order; one that is not loaded has no name."""
     names = {place(named.run.identity): named.series for named in runs}
-    for run_folder in run_folders(folder):
-        with suppress(*READ_ERRORS):
-            identity = RunStore(run_folder).identity()
-            if opened.own_starts:
-                identity = without_start(identity)
-            names.setdefault(place(identity), "")
+    for identity in opened.whole:
+        curve = without_start(identity) if opened.own_starts else identity
+        names.setdefault(place(curve), "")
     return [names[key] for key in sorted(names)]

@@ -23,7 +23,8 @@ NAMED_BY = {
 }
 """Contents of files in the identity, and the keys of the config that name the files."""
 START = ("weights", "adapter", "model.name")
-"""Keys of the identity that name the start policy; a column of `Study.runs` if they vary."""
+"""Keys of the identity that name the start policy; columns of `Study.runs` if they vary, unless
+each seed has a start policy of its own."""
 SEPARATOR = ", "
 LONGEST = 40  # characters of a value
 DIGITS = 8  # of a hash in a name
@@ -72,12 +73,12 @@ def series_names(runs: Runs) -> list[str]:
     return [names[_code(identity)] for _, identity in runs]
 
 
-def have_own_starts(runs: Runs) -> bool:
+def have_own_starts(identities: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether each seed has a start policy of its own, the same in all of its runs."""
-    starts: dict[int, set[str]] = {}
-    for config, identity in runs:
+    starts: dict[Any, set[str]] = {}
+    for identity in identities:
         start = str([identity.get(key) for key in START])
-        starts.setdefault(config.seed, set()).add(start)
+        starts.setdefault(identity.get("seed"), set()).add(start)
     different = set().union(*starts.values())
     return len(starts) > 1 and len(different) == len(starts) == sum(map(len, starts.values()))
 

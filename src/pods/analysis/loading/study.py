@@ -60,6 +60,8 @@ class Study:
     """The keys that tell curves of one arm, n and m apart; each is a column of `runs`."""
     plans: Sequence[Registered] = ()
     """The plans that the study has had, the newest last."""
+    own_starts: bool = False
+    """Each seed has a start policy of its own, which is a part of what its seed stands for."""
     seeds: Sequence[int] = ()
     """The seeds of all runs in rising order, also of those that failed or never began."""
 

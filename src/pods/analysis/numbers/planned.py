@@ -29,6 +29,8 @@ from pods.types import Floats
 
 Pairs = dict[tuple[str, int], tuple[RunCurve, RunCurve]]
 """The runs of both arms by (start, seed)."""
+Place = Callable[[tuple[str, int]], Any]
+"""Returns the unit that a pair of runs belongs to."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,9 @@ def _look(study: Study, plan: PlanConfig, one: Question) -> Judgement:
     margin = plan.margin / seen.scale
     values = np.array([])
     low, high, state = -np.inf, np.inf, "open"
-    for some in _looks(pairs, plan.unit):
-        values = _differences(seen, plan, some)
+    place = _seed_of if plan.unit == "seed" or seen.own_starts else _start_of
+    for some in _looks(pairs, place):
+        values = _differences(seen, plan, some, place)
         if np.isnan(values).any():
             why = "a run has a value that is no number"
             break
@@ -149,9 +152,8 @@ def _by_seed(study: Study, name: str) -> dict[int, RunCurve]:
     return {curve.seed: curve for curve in run_curves(study, name)}
 
 
-def _looks(pairs: Pairs, unit: str) -> Iterator[Pairs]:
+def _looks(pairs: Pairs, place: Place) -> Iterator[Pairs]:
     """Yield the pairs at each look: those of one seed more, or of one start policy more."""
-    place: Callable[[tuple[str, int]], Any] = _seed_of if unit == "seed" else _start_of
     units = list(dict.fromkeys(place(key) for key in pairs))
     for count in range(1, len(units) + 1):
         among = set(units[:count])
@@ -166,14 +168,13 @@ def _start_of(key: tuple[str, int]) -> str:
     return key[0]
 
 
-def _differences(study: Study, plan: PlanConfig, pairs: Pairs) -> Floats:
+def _differences(study: Study, plan: PlanConfig, pairs: Pairs, place: Place) -> Floats:
     """Return the (U,) differences of both arms, each averaged over the pairs of its unit."""
     arm = [pair[0] for pair in pairs.values()]
     baseline = [pair[1] for pair in pairs.values()]
     span = window_of(study, [*arm, *baseline])
     differences = values_of(plan.outcome, arm, span) - values_of(plan.outcome, baseline, span)
 
-    place: Callable[[tuple[str, int]], Any] = _seed_of if plan.unit == "seed" else _start_of
     of_units: dict[Any, list[float]] = {}
     for key, difference in zip(pairs, differences, strict=True):
         of_units.setdefault(place(key), []).append(float(difference))
