@@ -294,12 +294,34 @@ def test_a_lead_is_not_guessed_where_an_arm_was_not_evaluated():
     ratios = table[table.by == "ratio"].ratio
     assert len(ratios) == 13 and ratios.min() == pytest.approx(2)
     [line] = left_out
-    places, _, reason = line.removeprefix("not drawn: r = ").partition(": ")
-    assert places == "0.25, 0.3, 0.35, 0.42, 0.5, 0.59, 0.71, 0.84, 1, 1.2, 1.4, 1.7"
-    assert reason.startswith("pods 8→2 seed 0 has no evaluation after step 0 until")
+    assert line.startswith("not drawn: r = 0.25 to 1.68: pods 8→2 seed 0 has no evaluation after")
+    assert "at prices r = 0.25" in line
     [text] = sentences(table)
     assert text.startswith("pods 8→2 is ahead of grpo 2→2 at every r from 2 to 16")
     draw(study, table)
+
+
+def test_both_ends_of_a_line_say_why_they_are_not_drawn():
+    """By hand: 20 steps of grpo 8→8, 160 (1 + r), and 40 of pods 16→2, 640 + 80 r, as r = 6 has."""
+    study = learning_study([0.02, 0.021], [0.01, 0.01])
+    amounts = {"grpo 2→2": (8, 8), "pods 8→2": (16, 2)}
+    steps = study.steps.assign(
+        generated_rollouts=study.steps.series.map(lambda name: amounts[name][0]),
+        trained_rollouts=study.steps.series.map(lambda name: amounts[name][1]),
+    )
+    steps = steps[(steps.series != "grpo 2→2") | (steps.step <= 20)]
+    rows = study.evaluations
+    at = rows.step.isin([0, 28, 40]) & (rows.series != "grpo 2→2")
+    at |= rows.step.isin([0, 20]) & (rows.series == "grpo 2→2")
+    seen = replace(study, steps=steps, evaluations=rows[at])
+    table, [low, high, share] = lead_table(seen, [])
+    ratios = table[table.by == "ratio"].ratio
+    # pods gets to step 28 from 160 (1 + r) = 28 (16 + 2 r) on, r = 2.77, and grpo to 20 until r = 6
+    assert (ratios.min(), ratios.max()) == pytest.approx((2.828, 5.657), rel=1e-3)
+    assert low.startswith("not drawn: r = 0.25 to 2.38: pods 8→2 seed 0") and "r = 0.25:" in low
+    assert high.startswith("not drawn: r = 6.73 to 16: grpo 2→2 seed 0") and "r = 6.73:" in high
+    assert share.startswith("not drawn: fixed share = 0 to 0.95: pods 8→2 seed 0")
+    draw(seen, table)
 
 
 def test_cards_are_named_above_the_panel_and_near_ones_together():

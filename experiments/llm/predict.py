@@ -24,10 +24,13 @@ PROMPTS = 2  # a step of the study
 
 
 def cost(arm: str, card: PriceCard) -> float:
-    """Return what a step of an arm costs."""
+    """Return what a step of an arm costs, at prices of rollouts.
+
+    `KeyError`: the card has prices of tokens.
+    """
     n, m = sizes(arm)
-    of_rollouts = n * card.per_generated_rollout + m * card.per_trained_rollout
-    return card.per_step + PROMPTS * of_rollouts
+    step = {"generated_rollouts": [PROMPTS * n], "trained_rollouts": [PROMPTS * m]}
+    return float(card.step_cost(pd.DataFrame(step))[0])
 
 
 def row(text: str, pilot: Pilot) -> dict[str, object]:

@@ -1,8 +1,9 @@
 """Word problems in English of one or two steps, a task of one's own for small language models.
 
-Problem i of a set is a function of the set and i alone: someone has some things, and each step
-adds, takes away or multiplies. No question of the test set is in the train pool, and none of either
-in the corpus of a start policy, small problems of one step and the number that answers them:
+Problem i of a set is a function of the set, i, the steps and the largest number: someone has some
+things, and each step adds, takes away or multiplies. No question of the test set is in the train
+pool, and none of either in the corpus of a start policy, small problems of one step and the number
+that answers them:
 
     python -m experiments.llm.task FOLDER SEED
 """
@@ -29,7 +30,7 @@ Problem = tuple[str, str]  # a question and its worked solution
 
 
 def problem(rng: np.random.Generator, steps: int, up_to: int) -> Problem:
-    """Draw a problem of so many steps, with numbers up to one: question and worked solution."""
+    """Draw a problem of so many steps, no number of its question above `up_to`, and solve it."""
     name, things = NAMES[rng.integers(len(NAMES))], THINGS[rng.integers(len(THINGS))]
     value = int(rng.integers(2, up_to + 1))
     sentences, lines = [f"{name} has {value} {things}."], list[str]()

@@ -4,7 +4,7 @@ Usage: python experiments/published/lens.py [FOLDER]
 
 FOLDER is the authors' release (default: where `pods reproduce` keeps it). Their logs say after how
 many steps a checkpoint was made, and by n and m what each of these steps generated and trained on.
-So the nominal time is not needed. Prints what `pods price STUDY --map` prints of a study.
+So the nominal time is not needed. Prints the sentences that `pods price STUDY --map` prints.
 """
 
 import sys

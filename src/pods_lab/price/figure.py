@@ -38,7 +38,7 @@ def draw(study: Study, table: pd.DataFrame) -> Figure:
     title = (
         "mean accuracy over the span, 95 % t interval; hollow: at all prices of the card above it"
     )
-    style.legend_below(figure, by_ratio, title)
+    style.legend_below(figure, by_ratio if (table.by == "ratio").any() else by_share, title)
     return figure
 
 
@@ -46,6 +46,9 @@ def _lines(axes: Axes, study: Study, table: pd.DataFrame, by: str) -> None:
     """Draw the lead of each arm against one property of the prices, and mark the cards."""
     axes.axhline(0, color="#000000", linewidth=0.8)
     lines = table[table.by == by]
+    if lines.empty:
+        axes.text(0.5, 0.5, "no lead can be drawn here", transform=axes.transAxes, ha="center")
+        return
     for series, points in lines.groupby("series", sort=False):
         look = style.look_of(study, str(series))
         low = study.scale * points.low

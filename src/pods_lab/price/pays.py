@@ -7,7 +7,7 @@ the share of a step's cost that is fixed, then with each price card.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,22 @@ SHARES = np.linspace(0, 0.95, 20)
 """Fixed shares of what a step of the baseline costs, at the ratio `MIDDLE`."""
 MIDDLE = 2.0
 OUTCOME = "mean_accuracy"
+LINES = {"ratio": "r", "fixed_share": "fixed share"}
+"""The lines of the map, and what a point's place on one is called."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """A point of the map."""
+
+    by: str  # which of `LINES` it stands on
+    ratio: float
+    fixed_share: float
+
+    @property
+    def place(self) -> float:
+        """Where it stands on its line."""
+        return self.ratio if self.by == "ratio" else self.fixed_share
 
 
 @dataclass(frozen=True)
@@ -44,18 +60,23 @@ def lead_table(study: Study, cards: Sequence[PriceCard]) -> tuple[pd.DataFrame, 
         (its name), ratio, fixed_share (of a step of the baseline), series, baseline, runs (pairs,
         or those of the arm), estimate (a fraction), low and high (95 % t interval), end (what the
         span costs, in the prices' unit; a generated rollout costs 1 without a card). And a line
-        for each card that does not fit the study, and for the prices at which the span of the
-        cheapest arm ends before another one was evaluated.
+        for each card and each range of prices that does not fit the study: there the span of the
+        cheapest arm ends before another one was evaluated; see `window_of`.
 
-    `ValueError`: the study has no baseline, or no price fits it; see `at_prices` and `window_of`.
+    `ValueError`: the study has no baseline, or fits no prices on the lines; see `at_prices`.
     """
     baseline = default_baseline(study)
     if baseline is None:
         raise ValueError(f"study {study.name} has no GRPO arm: choose one with --baseline ARM")
-    rows, left_out = leads_along(study, baseline, "ratio", [(ratio, 0.0) for ratio in RATIOS])
-    by_share = leads_along(study, baseline, "fixed_share", [(MIDDLE, share) for share in SHARES])
-    rows += by_share[0]
-    left_out += by_share[1]
+    step = mean_step(study, baseline)
+    by_ratio = [Prices("ratio", ratio, 0.0) for ratio in RATIOS]
+    by_share = [Prices("fixed_share", MIDDLE, share) for share in SHARES]
+    rows, left_out = leads_along(study, baseline, step, by_ratio)
+    further_rows, further_left_out = leads_along(study, baseline, step, by_share)
+    rows += further_rows
+    left_out += further_left_out
+    if not rows:
+        raise ValueError(left_out[0])
 
     for card in cards:
         try:
@@ -68,34 +89,32 @@ def lead_table(study: Study, cards: Sequence[PriceCard]) -> tuple[pd.DataFrame, 
 
 
 def leads_along(
-    study: Study, baseline: str, by: str, points: Sequence[tuple[float, float]]
+    study: Study, baseline: str, step: Step, line: Sequence[Prices]
 ) -> tuple[list[dict[str, object]], list[str]]:
-    """Return the leads along one line of the map, over points of (ratio, fixed share).
+    """Return the leads along a line of prices, as rows of `lead_table`.
 
-    Returns:
-        Rows of `lead_table`, and at most one line: at which points there is no lead, and why.
-
-    `ValueError`: there is none at any point.
+    And a text for each range of the line that has none, with the reason at its first point.
     """
-    step = mean_step(study, baseline)
     rows = []
-    reasons: dict[float, str] = {}  # by the place on the line
-    for ratio, share in points:
-        place = ratio if by == "ratio" else share
-        facts = {"by": by, "card": "", "ratio": ratio, "fixed_share": share}
+    reasons = []  # of each point, "" where there is a lead
+    for prices in line:
         try:
-            rows += leads(at_prices(study, card_of(step, ratio, share)), baseline, facts)
+            priced = at_prices(study, card_of(step, prices.ratio, prices.fixed_share))
+            rows += leads(priced, baseline, {"card": "", **asdict(prices)})
+            reasons.append("")
         except ValueError as error:
-            reasons[place] = str(error)
+            reasons.append(str(error))
 
-    if not reasons:
-        return rows, []
-    first = next(iter(reasons.values()))
-    if not rows:
-        raise ValueError(first)
-    places = ", ".join(f"{place:.2g}" for place in reasons)
-    name = "r" if by == "ratio" else "fixed share"
-    return rows, [f"not drawn: {name} = {places}: {first}"]
+    left_out = []
+    points = zip(line, reasons, strict=True)
+    for lacking, some in itertools.groupby(points, key=lambda point: point[1] != ""):
+        if lacking:
+            apart = list(some)
+            first, why = apart[0]
+            last, _ = apart[-1]
+            where = f"{LINES[first.by]} = {first.place:.3g} to {last.place:.3g}"
+            left_out.append(f"not drawn: {where}: {why}")
+    return rows, left_out
 
 
 def mean_step(study: Study, baseline: str) -> Step:

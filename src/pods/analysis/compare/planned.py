@@ -36,23 +36,31 @@ def planned_lines(study: Study) -> list[str]:
 
 
 def plan_table(study: Study) -> pd.DataFrame:
-    """Return a row per contrast of the newest plan, with the numbers of `planned_lines`.
+    """Return a row per contrast of the newest plan of a study, which has one.
 
-    Its columns are contrast, expected, state (ahead, behind, equal or open), units (seeds, or start
-    policies), estimate (a fraction), low and high (the interval that holds at every look over all
-    contrasts), and why (what keeps an open contrast from its next look).
+    Its columns are contrast, expected, expected_low and expected_high (in points), asked_after
+    (runs that had begun when it was asked), state (ahead, behind, equal or open), units (seeds, or
+    start policies), estimate, low and high (a fraction, and the interval that holds at every look
+    over all contrasts; infinite until there is one), needed (units that would probably decide it),
+    and why (what keeps an open contrast from its next look).
     """
+    newest = study.plans[-1]
     rows = []
-    for judgement in judge(study, study.plans[-1]):
+    for text, judgement in zip(newest.plan.contrasts, judge(study, newest), strict=True):
+        asked = judgement.question
         rows.append(
             {
-                "contrast": str(judgement.question),
-                "expected": judgement.question.expected,
+                "contrast": str(asked),
+                "expected": asked.expected,
+                "expected_low": asked.low,
+                "expected_high": asked.high,
+                "asked_after": _runs_before(study.plans, text),
                 "state": judgement.state,
                 "units": judgement.units,
                 "estimate": judgement.estimate,
                 "low": judgement.low,
                 "high": judgement.high,
+                "needed": judgement.needed,
                 "why": judgement.why,
             }
         )
