@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pods.analysis.figures.style import save
+from pods.analysis.figures.style import save, screen
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.prices import read_card
 from pods.analysis.loading.study import KEY, Study
@@ -51,7 +51,8 @@ def main() -> None:
     table, left_out = lead_table(study, [read_card(name) for name in CARDS])
 
     write_csv(HERE / "map.csv", table, study)
-    save(draw(study, table), [HERE / "map.png"])
+    with screen():
+        save(draw(study, table), [HERE / "map.png"])
     print("\n".join([*sentences(table), *card_sentences(table, study), *left_out]))
 
 
