@@ -30,7 +30,8 @@ class Run:
     store: RunStore
     config: Config
     identity: dict[str, Any]
-    """The keys that the run's hash is made of, without the seed."""
+    """The keys that the run's hash is made of, without the seed. In a study whose seeds have start
+    policies of their own also without the start policy."""
     state: str
     step: int
     """The last step, according to status.json."""
