@@ -22,7 +22,7 @@ class StudyTables:
 
     study: Study
     planned: list[str]
-    """What its plan asked and what came out; see `planned_lines`."""
+    """What its plan asked and what came out, see `planned_lines`; nothing of a part of its runs."""
     tables: Tables
 
 
@@ -32,7 +32,8 @@ def read_tables(
     """Load a study, see `load` and `apply_filter`, and average it."""
     loaded = load(folder, runs, allow, priced=chosen.prices is not None)
     study = apply_filter(loaded, chosen)
-    return StudyTables(study, planned_lines(loaded), tables(study))
+    planned = [] if is_part(folder, runs) else planned_lines(loaded)
+    return StudyTables(study, planned, tables(study))
 
 
 def write_tables(
@@ -84,7 +85,7 @@ def draw(
     read = read_tables(folder, runs, chosen, allow)
     study = read.study
     yield from summary_lines(study, read.tables)
-    if study.plans and not is_part(folder, runs):  # of a part a plan would say what is not so
+    if study.plans:
         yield from read.planned
 
     figures_folder = write_tables(folder, runs, chosen, read)

@@ -71,10 +71,12 @@ def lead_table(study: Study, cards: Sequence[PriceCard]) -> tuple[pd.DataFrame, 
     step = mean_step(study, baseline)
     by_ratio = [Prices("ratio", ratio, 0.0) for ratio in RATIOS]
     by_share = [Prices("fixed_share", MIDDLE, share) for share in SHARES]
-    rows, left_out = leads_along(study, baseline, step, by_ratio)
-    further_rows, further_left_out = leads_along(study, baseline, step, by_share)
-    rows += further_rows
-    left_out += further_left_out
+    rows = []
+    left_out = []
+    for line in (by_ratio, by_share):
+        drawn, lacking = leads_along(study, baseline, step, line)
+        rows += drawn
+        left_out += lacking
     if not rows:
         raise ValueError(left_out[0])
 
