@@ -15,7 +15,7 @@ from studies import BASE, start_policy, write_run
 from pods.analysis.compare.planned import planned_lines
 from pods.analysis.draw import draw
 from pods.analysis.loading.load import load
-from pods.analysis.numbers.planned import judge
+from pods.analysis.numbers.planned import judge, judgements_of
 from pods.analysis.numbers.sequential import interval_at_every_look, state_of, units_to_decide
 from pods.cli.main import main
 from pods.config.plan import PlanConfig, question
@@ -41,6 +41,10 @@ def plan_of(*contrasts, **keys):
 
 def registered(*contrasts, runs=0, **keys):
     return Registered("2026-01-01T00:00:00+00:00", "0" * 64, runs, plan_of(*contrasts, **keys))
+
+
+def said_of(study):
+    return planned_lines(study, judgements_of(study))
 
 
 def bayes_factor(values, mean):
@@ -185,10 +189,10 @@ def test_a_missing_failed_or_nan_run_is_never_a_decision():
                       (nan, "a run has a value that is no number")):  # fmt: skip
         [found] = judge(made, registered(ASKED))
         assert (found.state, found.why) == ("open", why) and found.needed != 0
-        assert why in planned_lines(replace(made, plans=[registered(ASKED)]))[1]
+        assert why in said_of(replace(made, plans=[registered(ASKED)]))[1]
     [left_out] = judge(missing, registered(ASKED, without=[2]))
     assert left_out.state == "ahead" and left_out.units <= 11 and all_of_them.state == "ahead"
-    lines = planned_lines(replace(missing, plans=[registered(ASKED, without=[2])]))
+    lines = said_of(replace(missing, plans=[registered(ASKED, without=[2])]))
     assert lines[-1] == "left out by the plan: seed 2"
 
 
@@ -208,7 +212,7 @@ def test_an_arm_without_runs_is_open_and_named():
 def test_what_was_expected_stands_beside_what_came_out(expected, said):
     arm, baseline = noisy(10, gap=0.04)
     made = replace(runs_of(arm, baseline), plans=[registered(ASKED + expected)])
-    heading, line = planned_lines(made)
+    heading, line = said_of(made)
     assert heading == "plan 000000000000 of 2026-01-01T00:00:00+00:00, before the first run:"
     assert line.startswith(f"Mean accuracy: {ASKED} is settled after ") and line.endswith(said)
     [found] = judge(made, made.plans[0])
@@ -220,16 +224,16 @@ def test_contrasts_that_were_asked_after_runs_and_changes_are_shown_as_such():
     arm, baseline = noisy(10, gap=0.04)
     other = "grpo 16->16 over pods 64->16"
     added = [registered(ASKED), registered(ASKED, other, runs=7)]
-    lines = planned_lines(replace(runs_of(arm, baseline), plans=added))
+    lines = said_of(replace(runs_of(arm, baseline), plans=added))
     assert lines[0].endswith("before the first run:")  # the first plan
     assert " is settled after " in lines[1]
     assert " was asked after 7 runs had begun, and is decided after " in lines[2]
     assert lines[3].endswith(f"after 7 runs had begun: added {other}")
     moved = [registered(ASKED), registered(ASKED, margin=1.0, runs=7)]
-    lines = planned_lines(replace(runs_of(arm, baseline), plans=moved))
+    lines = said_of(replace(runs_of(arm, baseline), plans=moved))
     assert "was asked after 7 runs" in lines[1] and "plan.margin 0.0 -> 1.0" in lines[2]
     late = [registered(ASKED, runs=3)]
-    lines = planned_lines(replace(runs_of(arm, baseline), plans=late))
+    lines = said_of(replace(runs_of(arm, baseline), plans=late))
     assert lines[0].endswith("after 3 runs had begun:") and "settled" not in "".join(lines)
 
 
@@ -356,7 +360,7 @@ def test_seeds_stop_when_the_plan_is_decided(tmp_path, capsys):
     assert len(machine.made) == 2 * seeds
     assert f"{2 * seeds} of {2 * seeds} jobs done" in capsys.readouterr().out
     folder = tmp_path / "default"
-    found = planned_lines(load(folder, run_folders(folder)))
+    found = said_of(load(folder, run_folders(folder)))
     assert "is settled after" in found[1]
     assert main(["compare", "--runs-dir", str(tmp_path)]) == 0
     said = capsys.readouterr().out

@@ -17,6 +17,7 @@ from pods.analysis.compare.planned import plan_table
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.prices import read_card
 from pods.analysis.loading.study import Study
+from pods.analysis.numbers.planned import judgements_of
 from pods_lab.price.pays import leads
 
 HERE = Path(__file__).parent
@@ -63,7 +64,9 @@ def main(names: list[str]) -> None:
     studies = {name: load(Path("runs") / name) for name in names}
     tables = {
         "starts.csv": {name: pd.DataFrame(compared(study)) for name, study in studies.items()},
-        "starts.verdicts.csv": {name: plan_table(study) for name, study in studies.items()},
+        "starts.verdicts.csv": {
+            name: plan_table(study, judgements_of(study)) for name, study in studies.items()
+        },
     }
     for file, of_studies in tables.items():
         table = pd.concat(of_studies, names=["study"]).reset_index("study")

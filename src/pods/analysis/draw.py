@@ -8,6 +8,7 @@ from pods.analysis.compare.planned import planned_lines
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import Study
+from pods.analysis.numbers.planned import judgements_of
 from pods.analysis.numbers.span import span_lines
 from pods.analysis.numbers.tables import Tables, readable, slow_runs, summary_title, tables
 from pods.analysis.writing import folder_for, is_part, write_csv, write_latex
@@ -32,7 +33,9 @@ def read_tables(
     """Load a study, see `load` and `apply_filter`, and average it."""
     loaded = load(folder, runs, allow, priced=chosen.prices is not None)
     study = apply_filter(loaded, chosen)
-    planned = [] if is_part(folder, runs) else planned_lines(loaded)
+    planned: list[str] = []
+    if not is_part(folder, runs):
+        planned = planned_lines(loaded, judgements_of(loaded))
     return StudyTables(study, planned, tables(study))
 
 

@@ -19,13 +19,13 @@ def undecided(configs: Sequence[Config]) -> list[Config]:
     is known by the runs of the study, whose seeds need not be among the configs.
     """
     from pods.analysis.loading.series_names import place, without_start
-    from pods.analysis.numbers.planned import judge, open_curves
+    from pods.analysis.numbers.planned import judgements_of, open_curves
 
     study = _study(configs[0])
     if study is None:
         return list(configs)
 
-    judgements = judge(study, study.plans[-1])
+    judgements = judgements_of(study)
     if any(not judgement.curves for judgement in judgements):  # of an arm without a run
         return list(configs)
     is_open = open_curves(judgements)
@@ -49,9 +49,12 @@ def undecided(configs: Sequence[Config]) -> list[Config]:
 def decision_lines(configs: Sequence[Config]) -> list[str]:
     """Say what the plan's contrasts have come to."""
     from pods.analysis.compare.planned import planned_lines
+    from pods.analysis.numbers.planned import judgements_of
 
     study = _study(configs[0])
-    return ["no run is complete"] if study is None else planned_lines(study)
+    if study is None:
+        return ["no run is complete"]
+    return planned_lines(study, judgements_of(study))
 
 
 def _study(config: Config) -> "Study | None":

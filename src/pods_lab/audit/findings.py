@@ -13,6 +13,7 @@ from pods.analysis.compare.tables import findings, format_tables, tables_of
 from pods.analysis.compare.text import caveats, ranking_verdict
 from pods.analysis.figures import specs
 from pods.analysis.loading.study import Study
+from pods.analysis.numbers.planned import judgements_of
 from pods.analysis.numbers.tables import Tables, readable, tables
 from pods.analysis.report import write_report
 from pods.analysis.writing import write_csv, write_json
@@ -111,13 +112,14 @@ def planned_of(study: Study, plan: Registered | None) -> list[str]:
     A ValueError says that the runs do not have the x of the plan.
     """
     if plan is None:
-        return planned_lines(study)
+        return planned_lines(study, [])
     over = {one.x: one for one in axes(study)}
     x = plan.plan.x
     if x not in over:
         raise ValueError(f"plan.x={x}: must be one that the runs have: {', '.join(over)}")
     seeds = sorted(set(study.runs.seed))
-    return planned_lines(replace(over[x], x="train_seconds", plans=[plan], seeds=seeds))
+    asked = replace(over[x], x="train_seconds", plans=[plan], seeds=seeds)
+    return planned_lines(asked, judgements_of(asked))
 
 
 def _part(study: Study, mapping: Mapping, targets: Sequence[float] | None) -> _Part:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from pods.analysis.compare.text import interval_text, shown_difference
 from pods.analysis.loading.study import Study
-from pods.analysis.numbers.planned import Judgement, judge
+from pods.analysis.numbers.planned import Judgement
 from pods.config.plan import PlanConfig
 from pods.runs.plan import Registered, changes
 
@@ -16,16 +16,17 @@ EXPLORES = "not in the plan, so that it explores:"
 SHOWN_DIGITS = 12  # of a plan's hash
 
 
-def planned_lines(study: Study) -> list[str]:
+def planned_lines(study: Study, judgements: Sequence[Judgement]) -> list[str]:
     """Return a line for the first plan, one for each contrast of the newest, one for each change.
 
     The study is as it was loaded: a plan chose its own outcome, x and prices before the runs.
+    Judgements are those of its newest plan (`judgements_of`), in its order.
     """
     if not study.plans:
         return [NO_PLAN]
     newest = study.plans[-1]
     lines = [_heading(study.plans[0])]
-    for text, judgement in zip(newest.plan.contrasts, judge(study, newest), strict=True):
+    for text, judgement in zip(newest.plan.contrasts, judgements, strict=True):
         asked_after = _runs_before(study.plans, text)
         lines.append(_sentence(judgement, newest.plan, asked_after, study))
     lines += changes(study.plans)
@@ -35,8 +36,10 @@ def planned_lines(study: Study) -> list[str]:
     return lines
 
 
-def plan_table(study: Study) -> pd.DataFrame:
+def plan_table(study: Study, judgements: Sequence[Judgement]) -> pd.DataFrame:
     """Return a row per contrast of the newest plan of a study, which has one.
+
+    Judgements are those of that plan, in its order.
 
     Its columns are contrast, expected, expected_low and expected_high (in points), asked_after
     (runs that had begun when it was asked), state (ahead, behind, equal or open), units (seeds, or
@@ -44,9 +47,8 @@ def plan_table(study: Study) -> pd.DataFrame:
     over all contrasts; infinite until there is one), needed (units that would probably decide it),
     and why (what keeps an open contrast from its next look).
     """
-    newest = study.plans[-1]
     rows = []
-    for text, judgement in zip(newest.plan.contrasts, judge(study, newest), strict=True):
+    for text, judgement in zip(study.plans[-1].plan.contrasts, judgements, strict=True):
         asked = judgement.question
         rows.append(
             {

@@ -16,6 +16,7 @@ from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.load import load
 from pods.analysis.loading.study import MEASURED, Study, by_key
 from pods.analysis.numbers.outcomes import amount, measure, title_of
+from pods.analysis.numbers.planned import judgements_of
 from pods.analysis.numbers.statistics import ALPHA
 from pods.analysis.writing import folder_for, provenance, write_csv, write_json, write_latex
 from pods.system.text import short
@@ -61,7 +62,8 @@ def compare_study(
     loaded = load(folder, runs, allow, priced=chosen.prices is not None)
     study = apply_filter(loaded, chosen)
     comparison = compare(study, arms, targets, by=by)
-    planned = planned_lines(loaded)
+    judgements = judgements_of(loaded)
+    planned = planned_lines(loaded, judgements)
     yield "\n".join([*planned, ""])
     if loaded.plans:
         yield EXPLORES
@@ -72,7 +74,7 @@ def compare_study(
     for name, table in tables_of(comparison).items():
         write_csv(figures / f"compare.{name}csv", table, study)
     if loaded.plans:
-        write_csv(figures / "compare.plan.csv", plan_table(loaded), loaded)
+        write_csv(figures / "compare.plan.csv", plan_table(loaded, judgements), loaded)
     write_json(figures / "compare.json", {"planned": planned} | findings(comparison))
     if latex:
         for shown in shown_tables(comparison):

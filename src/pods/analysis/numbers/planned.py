@@ -55,6 +55,11 @@ class Judgement:
     """What keeps the next unit from being looked at; "": nothing."""
 
 
+def judgements_of(study: Study) -> list[Judgement]:
+    """Judge every contrast of a study's newest plan; there are none without a plan."""
+    return judge(study, study.plans[-1]) if study.plans else []
+
+
 def judge(study: Study, registered: Registered) -> list[Judgement]:
     """Judge every contrast of a plan by the runs of its study, which is as it was loaded."""
     return [_judge(study, registered.plan, one) for one in registered.questions]
