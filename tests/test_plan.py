@@ -22,7 +22,7 @@ from pods.config.plan import PlanConfig, question
 from pods.launch import sweep
 from pods.launch.backend import Backend
 from pods.launch.decisions import undecided
-from pods.runs.plan import Registered, changes, read_plans, register
+from pods.runs.plan import Registered, changes, prices_of, read_plans, register
 from pods.runs.store import RunStore, run_folders
 from pods.system.signals import stop_on_signals
 
@@ -40,7 +40,8 @@ def plan_of(*contrasts, **keys):
 
 
 def registered(*contrasts, runs=0, **keys):
-    return Registered("2026-01-01T00:00:00+00:00", "0" * 64, runs, plan_of(*contrasts, **keys))
+    plan = plan_of(*contrasts, **keys)
+    return Registered("2026-01-01T00:00:00+00:00", "0" * 64, runs, plan, prices_of(plan))
 
 
 def said_of(study):
@@ -112,7 +113,7 @@ def test_a_contrast_is_read(text, found):
     (['plan.contrasts=["a over b: ahead by 2 to 1"]'], "must give a range from a lower to"),
     (['plan.contrasts=["a over b", "a over b: ahead"]'], "must ask each contrast once"),
     (['plan.contrasts=["a over a"]'], "a over a: must be of two arms"),
-    (['plan.contrasts=["a over b at l40"]'], "prices must be one of cpu, h100x8, h200, "),
+    (['plan.contrasts=["a over b at l40"]'], "prices=l40: must be one of cpu, h100x8"),
     (['plan.contrasts=["a over b at cpu"]', "plan.x=steps"], "plan.x=steps: must be train_seconds"),
     (["plan.stop=decided"], "plan.stop=decided: must be seeds without plan.contrasts"),
     (['plan.contrasts=["a over b"]', "plan.stop=decided", "plan.unit=start"], "if plan.unit=start"),
@@ -299,6 +300,41 @@ def test_a_plan_is_registered_before_the_runs_and_each_change_is_kept(tmp_path):
     path.write_text(path.read_text().replace('"margin": 1.0', '"margin": 9.0'))
     with pytest.raises(ValueError, match="was edited after it was registered"):
         read_plans(folder)
+
+
+def test_a_contrast_is_judged_by_the_prices_that_were_registered(tmp_path):
+    card = tmp_path / "mine.yaml"
+    asked = f"{ASKED} at {card}"
+    text = "unit: s\nper_step: 0\nper_generated_rollout: {}\nper_trained_rollout: {}\n"
+    words = "fitted_to: {}\ndoes_not_cover: the rest\n"
+    free_updates = text.format(1.0, 0.0) + words.format("nothing")
+
+    card.write_text("unit: s\nper_step: fast\n")
+    with pytest.raises(ValueError, match=r"plan.contrasts=.*per_step=fast: must be a number >= 0"):
+        configs_of(tmp_path, [0], contrasts=[asked])
+    card.write_text(free_updates)
+    configs = configs_of(tmp_path, [0], contrasts=[asked])
+    register(configs)
+
+    card.write_text(text.format(1.0, 0.0) + words.format("nothing, said otherwise"))
+    register(configs)
+    [first] = read_plans(tmp_path / "default")
+    assert first.prices[str(card)].fitted_to == "nothing"
+
+    card.write_text(text.format(0.0, 1.0) + "per_generated_token: 0.001\n" + words.format("it"))
+    write_run(tmp_path, [(0, 0.0, 2), (1, 10.0, 4)], "arm=pods")
+    assert first.prices[str(card)].per_trained_rollout == 0
+    register(configs)
+    first, second = read_plans(tmp_path / "default")
+    assert (first.runs, second.runs, second.prices[str(card)].per_trained_rollout) == (0, 1, 1.0)
+    [change] = changes([first, second])
+    assert "1 s per rollout generated -> 1 s per rollout trained on" in change
+    path = tmp_path / "default/plan.jsonl"
+    path.write_text(
+        path.read_text().replace('"per_trained_rollout": 1.0', '"per_trained_rollout": 2.0')
+    )
+    with pytest.raises(ValueError, match="was edited after it was registered"):
+        read_plans(tmp_path / "default")
 
 
 def test_more_seeds_than_planned_are_refused(tmp_path):

@@ -13,6 +13,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from running import SHORT, run_here
 
 from pods.analysis.loading.series_names import series_names
+from pods.config.plan import question
 from pods.config.schema import Config
 from pods.launch import job
 from pods.runs import attempts
@@ -222,6 +223,19 @@ def test_every_preset_has_a_folder_that_names_its_command_and_is_linked():
         assert second.startswith(f"# {command} ")
     links = set(re.findall(r"\]\((\w+)\)", (ROOT / "experiments/README.md").read_text()))
     assert links == {path.parent.name for path in (ROOT / "experiments").glob("*/README.md")}
+
+
+def test_the_plan_of_the_language_model_study_expects_what_was_predicted():
+    predicted = {}
+    for arm, over, card, *_, expected in table(ROOT / "experiments/llm/predictions.csv")[1:]:
+        arms = arm.replace("→", "->"), over.replace("→", "->")
+        predicted[*arms, card] = "equal" if expected == "even" else expected
+    asked = {}
+    for text in yaml.safe_load((ROOT / "conf/plan/llm.yaml").read_text())["contrasts"]:
+        one = question(text.replace("->", "→"))
+        if one.expected is not None:
+            asked[one.arm, one.baseline, Path(one.prices).stem] = one.expected
+    assert asked == predicted and len(asked) == 8
 
 
 def test_published_numbers_name_their_source():

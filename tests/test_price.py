@@ -14,8 +14,9 @@ from scipy import stats
 from step_costs import EACH_GENERATED, EACH_KEPT, EMPTY, FIXED, GRID, runs_of, steps_of, study_of
 
 from pods.analysis.compare.compare import compare
-from pods.analysis.loading.prices import PriceCard, at_prices, read_card
+from pods.analysis.loading.prices import at_prices
 from pods.config.parse import ConfigError
+from pods.config.price_card import PriceCard, read_card
 from pods_lab.price import model as costing
 from pods_lab.price.card import fitted_card, write_card
 from pods_lab.price.costs import authors_costs, costs, parse_nm, predictions

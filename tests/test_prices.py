@@ -7,13 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from compose import composed
 from studies import pods, refused, write_run
 
 from pods.analysis.compare.compare import compare
 from pods.analysis.loading.filter import StudyFilter, apply_filter
 from pods.analysis.loading.imports import Imported
 from pods.analysis.loading.load import load
-from pods.analysis.loading.prices import CARDS, PriceCard, at_prices, read_card
+from pods.analysis.loading.prices import at_prices, step_cost
+from pods.analysis.numbers.planned import judgements_of
+from pods.config.price_card import CARDS, PriceCard, read_card
+from pods.runs.plan import register
 from pods.runs.store import run_folders
 from pods_lab.published.tables import write_import
 
@@ -93,6 +97,20 @@ def test_three_steps_of_two_runs_cost_in_every_table_what_they_cost_on_paper(
     assert f"against {label}" in about["caption"]
     assert about["prices"]["fitted_to"] == "nothing, by hand"
     assert "not what was measured" in about["note"] and "at prices mine" in out
+
+
+def test_a_plan_is_judged_by_the_prices_as_they_were_when_it_was_registered(tmp_path):
+    folder = study(tmp_path)
+    file = card(tmp_path, SECONDS)
+    register([composed(f"runs_dir={folder.parent}", "study=s",
+                       f'plan.contrasts=["pods over grpo at {file}"]')])  # fmt: skip
+    card(tmp_path, SECONDS | {"per_generated_rollout": 0})
+    [judgement] = judgements_of(load(folder, run_folders(folder)))
+    # until 62: GRPO's area is 26/8 + 10 x 3/8 + 26 x 3/4, that of PODS 50/8 + 12 x (1/4 + 9/28)/2
+    grpo_area = 26 / 8 + 10 * 3 / 8 + 26 * 3 / 4
+    pods_area = 50 / 8 + 12 * (1 / 4 + 9 / 28) / 2
+    assert judgement.estimate == pytest.approx((pods_area - grpo_area) / 62)
+    assert str(file) in str(judgement.question)
 
 
 def test_no_measured_time_is_in_a_table_at_prices(tmp_path, capsys):
@@ -211,7 +229,8 @@ def test_each_card_prices_a_step_says_what_it_is_of_and_what_it_is_not(name):
     step = pd.DataFrame({"generated_rollouts": [64], "trained_rollouts": [16],
                          "generated_tokens": [64 * 300], "trained_tokens": [16 * 300]})  # fmt: skip
     small = step // 4 * 1.0
-    assert found.step_cost(step)[0] > found.step_cost(small.assign(trained_rollouts=4))[0] > 0
+    cheaper = small.assign(trained_rollouts=4)
+    assert step_cost(found, step)[0] > step_cost(found, cheaper)[0] > 0
     assert len(found.fitted_to) > 40 and "20" in found.fitted_to  # a year
     assert len(found.does_not_cover) > 40 and found.formula()
 
@@ -219,7 +238,7 @@ def test_each_card_prices_a_step_says_what_it_is_of_and_what_it_is_not(name):
 def test_the_prices_of_the_l40s_are_the_published_fit():
     # 4.4 + 0.058 x 64 + 0.123 x 16 = 4.4 + 3.712 + 1.968
     step = pd.DataFrame({"generated_rollouts": [64], "trained_rollouts": [16]})
-    assert read_card("l40s").step_cost(step) == pytest.approx([10.08])
+    assert step_cost(read_card("l40s"), step) == pytest.approx([10.08])
 
 
 @pytest.mark.parametrize(

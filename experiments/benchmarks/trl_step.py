@@ -36,7 +36,7 @@ from pods.training.data import fitting
 from pods.types import Prompt, Task
 
 ROUNDS, KEPT, TOKENS = 3, 16, 48
-TASK = (
+SETTING = (
     "task=own",
     "task.make=experiments.llm.task:one_two",
     "task.answer_format=whole",
@@ -112,8 +112,8 @@ def least_to_generate(policy: Endless, n: int) -> Seconds:
 def main(model: str, out: Path, threads: int = 2) -> None:
     """Run the cases in turns; write the median seconds of each."""
     torch.set_num_threads(threads)
-    setting = ["model=smollm2_135m", f"model.path={model}", f"hardware.threads={threads}"]
-    config = validate(compose([*TASK, *setting]))
+    asked_for = ["model=smollm2_135m", f"model.path={model}", f"hardware.threads={threads}"]
+    config = validate(compose([*SETTING, *asked_for]))
     policy = endless(load(config))
     task = load_task(config.task)
     asked = [[{"role": "user", "content": problem.question}] for problem in task.train]

@@ -15,9 +15,9 @@ import pandas as pd
 from pods.analysis import load
 from pods.analysis.compare.planned import plan_table
 from pods.analysis.loading.filter import StudyFilter, apply_filter
-from pods.analysis.loading.prices import read_card
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.planned import judgements_of
+from pods.config.price_card import read_card
 from pods_lab.price.pays import leads
 
 HERE = Path(__file__).parent

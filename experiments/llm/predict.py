@@ -14,13 +14,15 @@ import pandas as pd
 from experiments.prices.predict import progress_over, sign, sizes
 from omegaconf import OmegaConf
 
-from pods.analysis.loading.prices import PriceCard, read_card
+from pods.analysis.loading.prices import step_cost
 from pods.config.plan import question
+from pods.config.price_card import PriceCard, read_card
+from pods.config.schema import CONF
 from pods.runs.store import RunStore, run_folders
 from pods_lab.advise.advice import Pilot, read_pilot
 
-PLAN = Path(__file__).parents[2] / "conf/plan/llm.yaml"
-PROMPTS = 2  # a step of the study
+PLAN = CONF / "plan/llm.yaml"
+PROMPTS = int(OmegaConf.load(CONF / "experiment/llm.yaml").prompts_per_step)
 
 
 def cost(arm: str, card: PriceCard) -> float:
@@ -30,7 +32,7 @@ def cost(arm: str, card: PriceCard) -> float:
     """
     n, m = sizes(arm)
     step = {"generated_rollouts": [PROMPTS * n], "trained_rollouts": [PROMPTS * m]}
-    return float(card.step_cost(pd.DataFrame(step))[0])
+    return float(step_cost(card, pd.DataFrame(step))[0])
 
 
 def row(text: str, pilot: Pilot) -> dict[str, object]:

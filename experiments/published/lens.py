@@ -15,9 +15,9 @@ import pandas as pd
 
 from pods.analysis.figures.style import save, screen
 from pods.analysis.loading.filter import StudyFilter, apply_filter
-from pods.analysis.loading.prices import read_card
 from pods.analysis.loading.study import KEY, Study
 from pods.analysis.writing import write_csv
+from pods.config.price_card import read_card
 from pods.runs.paths import pods_home
 from pods_lab.price.figure import draw
 from pods_lab.price.pays import lead_table

@@ -14,7 +14,7 @@ import torch
 from compose import ROOT
 from policies import trained
 
-from pods.analysis.loading.prices import read_card
+from pods.config.price_card import read_card
 from pods.tasks.load import load as load_task
 
 import gpu  # isort: skip

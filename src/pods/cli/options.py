@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pods.analysis.loading.filter import StudyFilter
-    from pods.analysis.loading.prices import PriceCard
+    from pods.config.price_card import PriceCard
 
 
 STUDY = "name or folder of a study"
@@ -77,7 +77,7 @@ def prices_of(options: Namespace) -> "PriceCard | None":
     """Return the card that was named, if one was."""
     if options.prices is None:
         return None
-    from pods.analysis.loading.prices import read_card
+    from pods.config.price_card import read_card
 
     return read_card(options.prices)
 

@@ -12,7 +12,8 @@ from pods.config.inputs import missing_inputs
 from pods.config.method_keys import RULE_NAMES
 from pods.config.parse import ConfigError, parse
 from pods.config.plan import refusals as plan_refusals
-from pods.config.schema import CONF, Config
+from pods.config.price_card import read_card
+from pods.config.schema import Config
 from pods.config.task_checks import Refusal, reward_terms, task_refusals, trl_function
 from pods.system.imports import import_function
 
@@ -64,7 +65,7 @@ def _refusals(config: Config) -> Iterator[Refusal]:
     yield from _update(config)
     yield from _vllm(config)
     yield from task_refusals(config)
-    yield from plan_refusals(config.plan, CONF / "prices")
+    yield from plan_refusals(config.plan, read_card)
 
 
 def _complete(config: Config) -> None:

@@ -1,9 +1,8 @@
 """What a study asks before its runs: contrasts between arms, in words, and what is expected."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pods.config.key import Amount, Count, Text, Whole, operational
@@ -79,8 +78,11 @@ def question(text: str) -> Question:
     return Question(found["arm"], found["baseline"], found["expected"], low, high, found["prices"])
 
 
-def refusals(plan: PlanConfig, cards: Path) -> Iterator[tuple[str, str]]:
-    """Yield each key of a plan that is not allowed, with what is; `cards` has the price cards."""
+def refusals(plan: PlanConfig, read_card: Callable[[str], object]) -> Iterator[tuple[str, str]]:
+    """Yield each key of a plan that is not allowed, with what is.
+
+    `read_card` reads a card of prices, or raises a `ValueError` that says what is wrong with it.
+    """
     asked = []
     for text in plan.contrasts:
         try:
@@ -95,18 +97,17 @@ def refusals(plan: PlanConfig, cards: Path) -> Iterator[tuple[str, str]]:
     for one in asked:
         if one.arm == one.baseline:
             yield "plan.contrasts", f"{one}: must be of two arms"
-        if one.prices and not _is_card(one.prices, cards):
-            there = ", ".join(sorted(path.stem for path in cards.glob("*.yaml")))
-            yield "plan.contrasts", f"{one}: prices must be one of {there}, or a file"
+
+    for name in dict.fromkeys(one.prices for one in asked if one.prices is not None):
+        try:
+            read_card(name)
+        except ValueError as error:
+            yield "plan.contrasts", str(error)
 
     if plan.x == "steps" and any(one.prices for one in asked):
         yield "plan.x", "must be train_seconds if a contrast has prices, which make them"
     if plan.stop == "decided":
         yield from _stopping(plan, asked)
-
-
-def _is_card(name: str, cards: Path) -> bool:
-    return (cards / f"{name}.yaml").is_file() or Path(name).is_file()
 
 
 def _stopping(plan: PlanConfig, asked: Sequence[Question]) -> Iterator[tuple[str, str]]:

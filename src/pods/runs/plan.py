@@ -13,6 +13,7 @@ import yaml
 
 from pods.config.parse import ConfigError, read_value, unknown_key
 from pods.config.plan import PlanConfig, Question, question, refusals
+from pods.config.price_card import PriceCard, read_card
 from pods.config.schema import CONF, Config
 from pods.runs.files import json_lines, read_lines, read_or_empty, replace
 from pods.runs.store import RunStore, run_folders
@@ -20,6 +21,8 @@ from pods.runs.writable import named_if_unwritable
 
 PLAN = "plan.jsonl"
 """A line for each plan that the study has had, the newest last."""
+Prices = dict[str, PriceCard]
+"""Cards of prices, by how a contrast names them."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Registered:
     runs: int
     """Runs that had begun."""
     plan: PlanConfig
+    prices: Prices
+    """The cards that its contrasts name, as they were then."""
 
     @property
     def questions(self) -> list[Question]:
@@ -67,15 +72,16 @@ def _register(configs: Sequence[Config]) -> None:
     begun = [path for path in run_folders(folder) if RunStore(path).status()["state"] != "pending"]
     _check_seeds(configs, begun)
     plans = read_plans(folder)
-    if plans and plans[-1].plan == first.plan:
+    prices = prices_of(first.plan)
+    if plans and (plans[-1].plan, plans[-1].prices) == (first.plan, prices):
         return
 
-    content = asdict(first.plan)
     record = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "sha256": _hash(content),
+        "sha256": _hash(first.plan, prices),
         "runs": len(begun),
-        "plan": content,
+        "plan": asdict(first.plan),
+        "prices": _records(prices),
     }
     with named_if_unwritable(first.runs_dir, first.study):
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +101,18 @@ def _check_seeds(configs: Sequence[Config], begun: Sequence[Path]) -> None:
         raise ConfigError("plan.seeds", plan.seeds, allowed)
 
 
-def _hash(content: dict[str, Any]) -> str:
+def prices_of(plan: PlanConfig) -> Prices:
+    """Read the cards of prices that the contrasts of a plan name."""
+    names = [question(text).prices for text in plan.contrasts]
+    return {name: read_card(name) for name in names if name is not None}
+
+
+def _records(prices: Prices) -> dict[str, dict[str, Any]]:
+    return {name: asdict(card) for name, card in prices.items()}
+
+
+def _hash(plan: PlanConfig, prices: Prices) -> str:
+    content = asdict(plan) | {"prices": _records(prices)}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -108,11 +125,13 @@ def read_plans(folder: Path) -> list[Registered]:
     plans = []
     for line in read_lines(path) if path.is_file() else []:
         try:
-            if line["sha256"] != _hash(line["plan"]):
-                raise ValueError("a plan was edited after it was registered")
             plan = PlanConfig(**line["plan"])
-            plans.append(Registered(line["time"], line["sha256"], int(line["runs"]), plan))
-        except (KeyError, TypeError) as error:
+            prices = {name: PriceCard(**card) for name, card in line["prices"].items()}
+            if line["sha256"] != _hash(plan, prices):
+                raise ValueError("a plan was edited after it was registered")
+            runs = int(line["runs"])
+            plans.append(Registered(line["time"], line["sha256"], runs, plan, prices))
+        except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: is damaged: {error!r}") from error
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
@@ -139,9 +158,10 @@ def plan_of_file(path: Path) -> Registered:
     values = {name: read_value(f"plan.{name}", defaults[name]) for name in defaults}
     values |= {str(name): read_value(f"plan.{name}", content[name]) for name in content}
     plan = PlanConfig(**values)
-    for key, allowed in refusals(plan, CONF / "prices"):
+    for key, allowed in refusals(plan, read_card):
         raise ConfigError(key, values[key.removeprefix("plan.")], allowed)
-    return Registered(time="", sha256=_hash(asdict(plan)), runs=0, plan=plan)
+    prices = prices_of(plan)
+    return Registered(time="", sha256=_hash(plan, prices), runs=0, plan=plan, prices=prices)
 
 
 def changes(plans: Sequence[Registered]) -> Iterator[str]:
@@ -159,3 +179,7 @@ def changes(plans: Sequence[Registered]) -> Iterator[str]:
         for text in new["contrasts"]:
             if text not in old["contrasts"]:
                 yield f"{when}: added {text}"
+        for name, card in before.prices.items():
+            newer = after.prices.get(name, card)
+            if newer != card:
+                yield f"{when}: prices {name} {card.formula()} -> {newer.formula()}"

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from pods.analysis.loading.prices import SUFFIXES, PriceCard
 from pods.analysis.loading.study import Study
 from pods.config.parse import ConfigError
+from pods.config.price_card import SUFFIXES, PriceCard
 from pods.runs.files import replace
 from pods_lab.price.model import STEP, coefficient, cost_model, why_not_identifiable
 from pods_lab.price.settings import settings

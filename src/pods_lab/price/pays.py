@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from pods.analysis.loading.arm_names import default_baseline
-from pods.analysis.loading.prices import PriceCard, at_prices
+from pods.analysis.loading.prices import at_prices, step_cost
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.contrasts import choose_arms, choose_pairs, contrast_of
 from pods.analysis.numbers.outcomes import values_of
 from pods.analysis.numbers.span import window_of
+from pods.config.price_card import PriceCard
 
 RATIOS = np.geomspace(0.25, 16, 25)
 """Prices of a trained rollout over a generated one, without a fixed cost. Hosted services ask for
@@ -157,9 +158,9 @@ def place_of(priced: Study, card: PriceCard, baseline: str) -> dict[str, float]:
     """
     rows = priced.steps[priced.steps.series == baseline]
     generating_only = replace(card, per_trained_rollout=0.0, per_trained_token=0.0)
-    cost = card.step_cost(rows).sum()
+    cost = step_cost(card, rows).sum()
     fixed = card.per_step * len(rows)
-    generated = generating_only.step_cost(rows).sum() - fixed
+    generated = step_cost(generating_only, rows).sum() - fixed
     trained = cost - generated - fixed
 
     per_generated = generated / rows.generated_rollouts.sum()

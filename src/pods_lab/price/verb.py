@@ -81,8 +81,8 @@ def _card(study: "Study", path: Path) -> None:
 def _map(folder: Path, runs: Sequence[Path], study: "Study", chosen: "StudyFilter") -> None:
     """Draw where each arm of a study pays, and say it in a sentence for each arm and card."""
     from pods.analysis.figures.style import METADATA, save, screen
-    from pods.analysis.loading.prices import known_cards
     from pods.analysis.writing import folder_for, provenance, write_csv, write_json
+    from pods.config.price_card import known_cards
     from pods_lab.price.figure import draw
     from pods_lab.price.pays import lead_table
     from pods_lab.price.pays_text import card_sentences, sentences

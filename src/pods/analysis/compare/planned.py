@@ -8,7 +8,7 @@ import pandas as pd
 from pods.analysis.compare.text import interval_text, shown_difference
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.planned import Judgement
-from pods.config.plan import PlanConfig
+from pods.config.plan import PlanConfig, question
 from pods.runs.plan import Registered, changes
 
 NO_PLAN = "no plan: what follows explores"
@@ -82,16 +82,19 @@ def _runs_before(plans: Sequence[Registered], text: str) -> int:
     newest = plans[-1]
     first = newest
     for registered in reversed(plans):
-        if text not in registered.plan.contrasts or _measure(registered) != _measure(newest):
+        if text not in registered.plan.contrasts:
+            break
+        if _measure(registered, text) != _measure(newest, text):
             break
         first = registered
     return first.runs
 
 
-def _measure(registered: Registered) -> tuple[object, ...]:
+def _measure(registered: Registered, text: str) -> tuple[object, ...]:
     """Return what makes the same contrast another question."""
     plan = registered.plan
-    return plan.outcome, plan.x, plan.unit, plan.margin, plan.without
+    prices = registered.prices.get(question(text).prices or "")
+    return plan.outcome, plan.x, plan.unit, plan.margin, plan.without, prices
 
 
 def _sentence(judgement: Judgement, plan: PlanConfig, asked_after: int, study: Study) -> str:

@@ -10,8 +10,9 @@ import pandas as pd
 
 from pods.analysis.loading.arm_names import curves_named, resolve
 from pods.analysis.loading.budgets import in_budgets
-from pods.analysis.loading.prices import PriceCard, at_prices
+from pods.analysis.loading.prices import at_prices
 from pods.analysis.loading.study import Study, passes
+from pods.config.price_card import PriceCard
 
 METRICS = ("accuracy", "lenient", "format", "both")
 """What can take the place of the accuracy, as each pass@k can; see `Study.evaluations`."""

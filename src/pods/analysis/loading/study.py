@@ -55,7 +55,7 @@ class Study:
     clock: str = MEASURED
     """Where the training seconds come from: `measured`, or at which prices."""
     prices: Mapping[str, Any] | None = None
-    """The card that the clock is made by, as `pods.analysis.loading.prices` has it."""
+    """The card that the clock is made by, as `pods.config.price_card` has it."""
     varied: Sequence[str] = ()
     """The keys that tell curves of one arm, n and m apart; each is a column of `runs`."""
     plans: Sequence[Registered] = ()

@@ -16,7 +16,6 @@ import numpy as np
 
 from pods.analysis.loading.arm_names import curves_named
 from pods.analysis.loading.filter import StudyFilter, apply_filter
-from pods.analysis.loading.prices import read_card
 from pods.analysis.loading.series_names import START
 from pods.analysis.loading.study import Study
 from pods.analysis.numbers.outcomes import RunCurve, run_curves, title_of, values_of
@@ -62,20 +61,21 @@ def judgements_of(study: Study) -> list[Judgement]:
 
 def judge(study: Study, registered: Registered) -> list[Judgement]:
     """Judge every contrast of a plan by the runs of its study, which is as it was loaded."""
-    return [_judge(study, registered.plan, one) for one in registered.questions]
+    return [_judge(study, registered, one) for one in registered.questions]
 
 
-def _judge(study: Study, plan: PlanConfig, one: Question) -> Judgement:
+def _judge(study: Study, registered: Registered, one: Question) -> Judgement:
     try:
-        return _look(study, plan, one)
+        return _look(study, registered, one)
     except ValueError as error:  # an arm has no runs, or its runs cannot be seen at these prices
-        title = title_of(plan.outcome, study)
+        title = title_of(registered.plan.outcome, study)
         return Judgement(one, title, [], 0, np.nan, -np.inf, np.inf, "open", None, str(error))
 
 
-def _look(study: Study, plan: PlanConfig, one: Question) -> Judgement:
+def _look(study: Study, registered: Registered, one: Question) -> Judgement:
     """Look at one contrast after each unit, until it is decided or no further unit is complete."""
-    card = None if one.prices is None else read_card(one.prices)
+    plan = registered.plan
+    card = None if one.prices is None else registered.prices[one.prices]
     filtered = apply_filter(study, StudyFilter(x=plan.x, prices=card))
     seen = replace(filtered, metric=study.metric)  # which others' runs call by their own name
     arm = _by_start(seen, one.arm)
