@@ -123,7 +123,7 @@ def problems() -> tuple[list[tuple[str, str]], list[tuple[str, str]], Callable[[
 
 def main(folder: Path) -> None:
     """Train a model on puzzles that are in no test set."""
-    from experiments.quickstart.recipe import train  # loads torch
+    from experiments.quickstart.recipe import make_tokenizer, train  # loads torch
 
     held_out = puzzles(HELD_OUT)
 
@@ -133,7 +133,7 @@ def main(folder: Path) -> None:
             question, solution = puzzle(rng)
         return question, solution
 
-    train(folder, draw, ALPHABET)
+    train(folder, draw, make_tokenizer(ALPHABET))
 
 
 if __name__ == "__main__":

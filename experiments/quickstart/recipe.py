@@ -71,8 +71,9 @@ def corpus_batch(
     """Draw (B, L) ids and labels; only the solution is learned, not the question."""
     rows: list[tuple[list[int], int]] = []
     for question, solution in (draw(rng) for _ in range(BATCH)):
-        ids = tokenizer.encode(question + solution + END, add_special_tokens=False)
-        rows.append((ids, len(question)))
+        asked = tokenizer.encode(question, add_special_tokens=False)
+        solved = tokenizer.encode(solution + END, add_special_tokens=False)
+        rows.append((asked + solved, len(asked)))
     width = max(len(ids) for ids, _ in rows)
     ids = torch.full((BATCH, width), int(tokenizer.pad_token_id))
     labels = torch.full((BATCH, width), -100)
@@ -82,17 +83,25 @@ def corpus_batch(
     return ids, labels
 
 
-def train(folder: Path, draw: Draw, alphabet: str, seed: int | None = None) -> None:
+def train(
+    folder: Path,
+    draw: Draw,
+    tokenizer: PreTrainedTokenizerFast,
+    steps: int = STEPS,
+    seed: int | None = None,
+) -> None:
     """Train on drawn solutions, print the loss, and write the folder in the Hugging Face layout.
 
-    With a `seed` training goes on from `tiny`.
+    With a `seed` training goes on from `tiny`, at a lower learning rate.
     """
-    steps, peak_lr = (STEPS, PEAK_LR) if seed is None else (MORE_STEPS, MORE_PEAK_LR)
     torch.manual_seed(seed or SEED)
     rng = np.random.default_rng(seed or SEED)
-    tokenizer = make_tokenizer(alphabet)
-    tiny = SHIPPED_MODELS / "tiny"
-    model = make_model(tokenizer) if seed is None else LlamaForCausalLM.from_pretrained(tiny)
+    if seed is None:
+        model = make_model(tokenizer)
+        peak_lr = PEAK_LR
+    else:
+        model = LlamaForCausalLM.from_pretrained(SHIPPED_MODELS / "tiny")
+        peak_lr = MORE_PEAK_LR
     optimizer = torch.optim.AdamW(model.parameters(), lr=peak_lr, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak_lr, total_steps=steps)
     for step in range(steps):
@@ -110,5 +119,10 @@ def train(folder: Path, draw: Draw, alphabet: str, seed: int | None = None) -> N
 
 
 if __name__ == "__main__":
-    slip, seed = (float(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 2 else (SLIP, None)
-    train(Path(sys.argv[1]), chains(slip), ALPHABET, seed)
+    folder = Path(sys.argv[1])
+    tokenizer = make_tokenizer(ALPHABET)
+    if len(sys.argv) > 2:
+        slip, seed = float(sys.argv[2]), int(sys.argv[3])
+        train(folder, chains(slip), tokenizer, MORE_STEPS, seed)
+    else:
+        train(folder, chains(SLIP), tokenizer)

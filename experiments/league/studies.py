@@ -1,9 +1,9 @@
-"""Compare the choices of prompts from further start policies: starts.csv and starts.verdicts.csv.
+"""Compare the choices of prompts in further studies: OUT.csv and OUT.verdicts.csv.
 
-    python -m experiments.league.starts STUDY [STUDY ...]
+    python -m experiments.league.studies OUT STUDY [STUDY ...]
 
-Reads these studies in runs. starts.csv has what the commands of README.md compare, at equal steps
-and at two cards' prices, and what a step draws; starts.verdicts.csv what the plan settles.
+Reads these studies in runs. OUT.csv has what the commands of README.md compare, at equal steps and
+at two cards' prices, and what a step draws; OUT.verdicts.csv what the plan settles.
 """
 
 import sys
@@ -59,20 +59,20 @@ def compared(study: Study) -> Iterator[dict[str, object]]:
                 yield row | {"right": first[series]} | drawn.loc[series].to_dict()
 
 
-def main(names: list[str]) -> None:
+def main(out: str, names: list[str]) -> None:
     """Write both tables."""
-    studies = {name: load(Path("runs") / name) for name in names}
-    tables = {
-        "starts.csv": {name: pd.DataFrame(compared(study)) for name, study in studies.items()},
-        "starts.verdicts.csv": {
-            name: plan_table(study, judgements_of(study)) for name, study in studies.items()
-        },
-    }
-    for file, of_studies in tables.items():
-        table = pd.concat(of_studies, names=["study"]).reset_index("study")
+    comparisons = {}
+    verdicts = {}
+    for name in names:
+        study = load(Path("runs") / name)
+        comparisons[name] = pd.DataFrame(compared(study))
+        verdicts[name] = plan_table(study, judgements_of(study))
+
+    for file, tables in ((f"{out}.csv", comparisons), (f"{out}.verdicts.csv", verdicts)):
+        table = pd.concat(tables, names=["study"]).reset_index("study")
         table.to_csv(HERE / file, index=False, float_format="%.5g")
         print(table.to_string(index=False))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])
