@@ -4,6 +4,7 @@ import json
 import string
 
 import needs
+import numpy as np
 import pytest
 import torch
 from compose import ROOT, composed
@@ -15,6 +16,7 @@ from pods.cli.main import main
 from pods.launch.sweep import check_data
 from pods.policy.policy import load_tokenizer
 from pods.runs.identity import identity
+from pods.tasks.answers import closed_answer
 from pods.tasks.load import load
 from pods.types import Grade, Parts
 
@@ -203,3 +205,24 @@ def test_a_run_trains_on_a_task_and_is_evaluated_on_it(letters, tmp_path):
     assert store.folder.parts[-3].endswith("-gcd")
     assert line["reward"] == pytest.approx(line["reward/graded"])
     assert len(store.evaluation_path(1).read_text().splitlines()) == 16
+
+
+def test_the_start_policy_of_the_league_learns_solutions_of_other_questions():
+    from experiments.gym.start import TASK, make_tokenizer, solve, sums
+
+    asked = {problem.question: problem.gold for problem in load(task(*TASK)).test}
+    rng = np.random.default_rng(0)
+    draw = sums()
+    drawn = [draw(rng) for _ in range(300)]
+    assert not asked.keys() & {question for question, _ in drawn}
+
+    tokenizer = make_tokenizer()
+    right = 0
+    for question, gold in asked.items():
+        assert closed_answer(solve(question, 0.0, rng), "hash").strip() == gold
+        right += closed_answer(solve(question, 0.4, rng), "hash").strip() == gold
+        text = question + solve(question, 0.4, rng)
+        ids = tokenizer.encode(text)
+        assert tokenizer.unk_token_id not in ids and tokenizer.decode(ids) == text
+    # two steps or three without a slip, 0.6^2 and 0.6^3 each half of the time, or slips that cancel
+    assert 0.25 < right / len(asked) < 0.42
