@@ -21,7 +21,8 @@ from pods.cli.main import main
 from pods.config.plan import PlanConfig, question
 from pods.launch import sweep
 from pods.launch.backend import Backend
-from pods.launch.decisions import undecided
+from pods.launch.decisions import undecided, unknown_arms
+from pods.launch.dry_run import show
 from pods.runs.plan import Registered, changes, prices_of, read_plans, register
 from pods.runs.store import RunStore, run_folders
 from pods.system.signals import stop_on_signals
@@ -238,6 +239,17 @@ def test_contrasts_that_were_asked_after_runs_and_changes_are_shown_as_such():
     assert lines[0].endswith("after 3 runs had begun:") and "settled" not in "".join(lines)
 
 
+def test_the_seeds_that_would_decide_are_beside_those_that_the_plan_has():
+    arm, baseline = noisy(4, gap=0.01, spread=0.06)
+    made = runs_of(arm, baseline)
+    [found] = judge(made, registered(ASKED))
+    assert found.state == "open" and found.needed > 5
+    more = f"about {found.needed - 4} more seeds would decide it"
+    for seeds, said in ((found.needed, f"{more}."), (5, f"{more}, but the plan ends at 5 seeds.")):
+        _, line = said_of(replace(made, plans=[registered(ASKED, seeds=seeds)]))
+        assert line.endswith(said)
+
+
 def with_starts(arms):
     """Return a study whose runs begin from two start policies, which their curves name."""
     made = study(arms)
@@ -335,6 +347,20 @@ def test_a_contrast_is_judged_by_the_prices_that_were_registered(tmp_path):
     )
     with pytest.raises(ValueError, match="was edited after it was registered"):
         read_plans(tmp_path / "default")
+
+
+def test_an_arm_that_no_run_has_is_named_before_the_runs(tmp_path, capsys):
+    contrasts = (ASKED, "podz over grpo", "random 64->16 over pods")
+    asked = configs_of(tmp_path, range(2), contrasts=contrasts)
+    named = [line.partition("is ")[2] for line in unknown_arms(asked)]
+    assert named == ["'podz': podz over grpo", "'random 64->16': random 64->16 over pods"]
+    write_run(tmp_path, [(0, 0.0, 2), (1, 10.0, 4)], *SIZE, "arm=random", repeats=5, questions=100)
+    assert [*unknown_arms(asked)] == [
+        "warning: plan.contrasts: no run here or in the study is 'podz': podz over grpo"
+    ]
+    assert "'podz'" in "".join(show(asked))
+    sweep.run(asked, Backend(2, Machine(tmp_path).run), figure=False)
+    assert "'podz'" in capsys.readouterr().out.partition("jobs,")[0]
 
 
 def test_more_seeds_than_planned_are_refused(tmp_path):

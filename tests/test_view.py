@@ -80,6 +80,9 @@ def test_a_choice_has_its_own_folder_and_name(study, capsys):
     before = files()
     out = shown("plot --tables s --arms pods,grpo --until 4")
     assert "figures/arms=pods,grpo,until=4" in out
+    late = refused(capsys, "plot", "s", "--runs-dir", study, "--until", "12.5")
+    assert late == "error: until=12.5: must be at or before the last evaluation, at 12 s"
+    shown("plot --tables s --until 12")
     out = shown("compare --study s --metric both")
     assert "explores\n\nMean share correct and in the format: " in out
     assert "accuracy" not in out.replace("mean_accuracy", "").replace("final_accuracy", "")

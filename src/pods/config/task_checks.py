@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from pods.config.schema import Config
+from pods.config.schema import Config, ModelConfig
 from pods.config.task_keys import REWARD_TERM, TaskConfig
 
 EMBEDDED = "tiny"  # the model that ships with the package
@@ -46,12 +46,14 @@ def task_refusals(config: Config) -> Iterator[Refusal]:
 def _weights(config: Config) -> Iterator[Refusal]:
     """Check that the weights have a name, and fit what is asked."""
     model = config.model
-    if model.path is not None or model.hub is not None:
-        return
-    if model.name != EMBEDDED:
+    if model.path is None and model.hub is None and model.name != EMBEDDED:
         yield "model.hub", f"must be OWNER/NAME on the hub, unless model={EMBEDDED}"
-    elif config.task.answer_format != "chain":
+    if _is_embedded(model) and config.task.answer_format != "chain":
         yield "model.hub", "must be set: the embedded model writes nothing but chains"
+
+
+def _is_embedded(model: ModelConfig) -> bool:
+    return model.name == EMBEDDED and model.path is None and model.hub is None
 
 
 def _questions(config: Config) -> Iterator[Refusal]:
@@ -88,6 +90,10 @@ def _size(task: TaskConfig) -> Iterator[Refusal]:
 def _dataset(config: Config) -> Iterator[Refusal]:
     task = config.task
     if task.answer_format == "chain" and task.name != "jsonl":
+        if _is_embedded(config.model):
+            why = "the embedded model writes nothing but chains"
+            others = "such as model=smollm2_135m, or model=hub model.hub=NAME"
+            yield "model.name", f"must be another model if task={task.name}: {why} ({others})"
         other = "(model=tiny sets it, model=hub model.hub=NAME is another)"
         yield "task.name", f"must be chainsum or jsonl if task.answer_format=chain {other}"
 

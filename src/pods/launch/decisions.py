@@ -1,9 +1,11 @@
 """Which arms of a sweep still need seeds, by its plan and the runs that are finished."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pods.config.plan import question
 from pods.config.schema import Config
 from pods.runs.identity import identity
 from pods.runs.store import RunStore, run_folders
@@ -44,6 +46,41 @@ def undecided(configs: Sequence[Config]) -> list[Config]:
         if name in is_open or (name not in asked and is_open):
             chosen.append(config)
     return chosen
+
+
+def unknown_arms(configs: Sequence[Config]) -> Iterator[str]:
+    """Yield a line for each arm of a contrast that is in neither these configs nor their study.
+
+    There are none if data or weights are missing, without which curves have no names.
+    """
+    import pandas as pd
+
+    from pods.analysis.loading.arm_names import fitting
+    from pods.analysis.loading.series_names import series_names
+
+    contrasts = configs[0].plan.contrasts
+    if not contrasts:
+        return
+    try:
+        runs = [(config, identity(config)) for config in configs]
+    except OSError:
+        return
+    for folder in run_folders(Path(configs[0].runs_dir, configs[0].study)):
+        with suppress(OSError, ValueError):  # a damaged run is named elsewhere
+            store = RunStore(folder)
+            runs.append((store.config(), store.identity()))
+
+    about = {
+        "series": series_names(runs),
+        "arm": [config.arm for config, _ in runs],
+        "rule": [config.sampler.rule for config, _ in runs],
+    }
+    curves = pd.DataFrame(about)
+    for text in contrasts:
+        asked = question(text)
+        for arm in (asked.arm, asked.baseline):
+            if not fitting(curves, arm):
+                yield f"warning: plan.contrasts: no run here or in the study is {arm!r}: {asked}"
 
 
 def decision_lines(configs: Sequence[Config]) -> list[str]:

@@ -17,6 +17,7 @@ from pods.config.parse import ConfigError
 from pods.config.plan import PlanConfig
 from pods.config.schema import Config
 from pods.launch.backend import has_work_left
+from pods.launch.decisions import unknown_arms
 from pods.launch.devices import check_gpus, device_pool, max_concurrent
 from pods.launch.evaluation_forecast import (
     count_evaluations,
@@ -68,6 +69,7 @@ def show(configs: Sequence[Config]) -> Iterator[str]:
     yield from _refused(distinct)
     if configs[0].plan.contrasts:
         yield _plan_line(configs[0].plan)
+        yield from unknown_arms(configs)
     yield "dry run: no job was started"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from pods.analysis.loading.series_names import varied
 from pods.config.schema import Config
 from pods.launch.backend import Backend, Job, has_work_left, prepare
-from pods.launch.decisions import decision_lines, undecided
+from pods.launch.decisions import decision_lines, undecided, unknown_arms
 from pods.launch.figures import draw_figures
 from pods.method.keep import try_functions
 from pods.runs.freeze import check_budgets, has_ended
@@ -51,6 +51,8 @@ def run(configs: Sequence[Config], backend: Backend, figure: bool = True) -> Non
     try_functions(configs)
     check_budgets(configs)
     register(configs)
+    for line in unknown_arms(configs):
+        print(line, flush=True)
     try:
         if configs[0].plan.stop == "decided":
             jobs, stopped = _execute_until_decided(configs, backend)

@@ -147,7 +147,10 @@ def _what_is_missing(judgement: Judgement, plan: PlanConfig) -> Iterator[str]:
         yield judgement.why
     if judgement.needed is not None:
         more = judgement.needed - judgement.units
-        yield f"about {_count(more, plan.unit).replace(' ', ' more ', 1)} would decide it"
+        text = f"about {_count(more, plan.unit).replace(' ', ' more ', 1)} would decide it"
+        if plan.unit == "seed" and plan.seeds is not None and judgement.needed > plan.seeds:
+            text += f", but the plan ends at {_count(plan.seeds, plan.unit)}"
+        yield text
 
 
 def _what_was_expected(judgement: Judgement) -> Iterator[str]:

@@ -18,24 +18,31 @@ def curves_named(study: Study, typed: str) -> list[str]:
 
     `ValueError`: no curve fits; the message lists what there is.
     """
-    series = [str(name) for name in study.runs.series.unique()]
-    name = typed.replace("->", "→").strip()
-    if name in series:
-        return [name]
-
-    wanted = set(_words(name))
-    curves = study.runs.drop_duplicates("series")
-    matches = []
-    for curve, arm, rule in zip(curves.series, curves.arm, curves.rule, strict=True):
-        if wanted and wanted <= {arm, rule, *_words(curve)}:
-            matches.append(str(curve))
+    matches = fitting(study.runs, typed)
     if matches:
         return matches
 
     unknown = f"arm {typed!r} is unknown in study {study.name}"
+    name = typed.strip()
     if name and _is_study(study, name):
         raise ValueError(f"{unknown}; did you mean pods compare --study {name}?")
+    series = [str(name) for name in study.runs.series.unique()]
     raise ValueError(f"{unknown}: must be one of {' | '.join(short(series))}")
+
+
+def fitting(runs: pd.DataFrame, typed: str) -> list[str]:
+    """Return the curves that `curves_named` means, of runs with series, arm and rule, or none."""
+    curves = runs.drop_duplicates("series")
+    name = typed.replace("->", "→").strip()
+    if name in set(curves.series):
+        return [name]
+
+    wanted = set(_words(name))
+    matches = []
+    for curve, arm, rule in zip(curves.series, curves.arm, curves.rule, strict=True):
+        if wanted and wanted <= {arm, rule, *_words(curve)}:
+            matches.append(str(curve))
+    return matches
 
 
 def resolve(study: Study, typed: str) -> str:

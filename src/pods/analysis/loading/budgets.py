@@ -45,7 +45,7 @@ def _ends(study: Study) -> "pd.Series[float]":
 
 
 def _cut(study: Study, end: float) -> Study:
-    place = f"{end:g} {_unit(study)}"
+    place = f"{end:g} {unit_of(study)}"
     note = f"budgets differ: curves are cut at {place}, where the first run ends"
     note += "; --until END shows more, without the runs that end before END"
     return replace(study, until=min(study.until, end), note=f"{study.note} {note}".strip())
@@ -56,7 +56,7 @@ def _without(study: Study, early: set[str], until: float) -> Study:
     if not early:
         return study
     count = "1 run ends" if len(early) == 1 else f"{len(early)} runs end"
-    place = f"{until:g} {_unit(study)}"
+    place = f"{until:g} {unit_of(study)}"
     note = f"budgets differ: {count} before {place}, and the others alone are shown"
     return replace(
         study,
@@ -67,5 +67,6 @@ def _without(study: Study, early: set[str], until: float) -> Study:
     )
 
 
-def _unit(study: Study) -> str:
+def unit_of(study: Study) -> str:
+    """Return the unit of a study's x, as texts have it."""
     return "s" if study.x == "train_seconds" else study.x

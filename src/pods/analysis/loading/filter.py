@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from pods.analysis.loading.arm_names import curves_named, resolve
-from pods.analysis.loading.budgets import in_budgets
+from pods.analysis.loading.budgets import in_budgets, unit_of
 from pods.analysis.loading.prices import at_prices
 from pods.analysis.loading.study import Study, passes
 from pods.config.price_card import PriceCard
@@ -167,7 +167,9 @@ def _in_window(study: Study, until: float | None) -> Study:
     values = study.evaluations[study.x]
     later = values[values > 0]
     if len(later) and not (later <= end).any():
-        unit = "s" if study.x == "train_seconds" else study.x
-        first = f"the first evaluation, at {later.min():g} {unit}"
+        first = f"the first evaluation, at {later.min():g} {unit_of(study)}"
         raise ValueError(f"until={end:g}: must be at or after {first}")
+    if until is not None and study.prices is None and until > values.max():
+        last = f"the last evaluation, at {values.max():g} {unit_of(study)}"
+        raise ValueError(f"until={until:g}: must be at or before {last}")
     return replace(study, until=end)
