@@ -73,6 +73,41 @@ def test_long_intervals_that_come_regularly_count_as_training():
     assert noted(found, "so regular that they count as training") and not noted(found, "pauses")
 
 
+def test_rollouts_that_serve_many_updates_are_training_and_no_pauses():
+    """Every eighth step generates, for 160 s, and each updates for 4 s: three of 24 are long."""
+    step_time = lambda method, seed, step: 164.0 if step % 8 == 1 else 4.0  # noqa: E731
+    logs = [run_log(f"grpo-seed{seed}", rows_of("grpo", seed, range(1, 25))) for seed in range(2)]
+    for log in logs:
+        for row in log.rows:
+            row["step_time"] = step_time("grpo", 0, row["step"])
+    found = audited(logs)
+    assert {*ends(found).values()} == {3 * 160 + 24 * 4} and not noted(found, "pauses")
+    for log in logs:
+        log.rows[8]["step_time"] = 400.0  # unlike the others, so that nothing says what they are
+    assert noted(audited(logs), "pauses")
+
+
+@pytest.mark.parametrize("date", [False, True])
+def test_a_column_called_time_is_of_a_step_or_the_time_so_far(date):
+    """Of steps it falls now and then; the time so far falls where a run was resumed alone."""
+    wobble = np.random.default_rng(0).normal(0, 0.1, 11)
+    of_steps = study(2, Time=lambda method, seed, step: 3.0 + wobble[step // 10])
+    expected = 30 + 10 * wobble[1:].sum()
+    assert ends(audited(of_steps))["pods-seed1"] == pytest.approx(270 + expected)
+    so_far = study(2, Time=lambda method, seed, step: START * date + 3.0 * step)
+    assert {*ends(audited(so_far)).values()} == {300.0}
+
+
+def test_a_score_long_after_the_last_time_has_none():
+    logs = study(2, seconds=clock(start=0))
+    for row in logs[0].rows[6:]:
+        del row["seconds"]  # after step 60
+    times = audited(logs).study.evaluations.set_index(["run", "step"]).train_seconds
+    of_run = times["grpo-seed0"]
+    assert of_run[60] == of_run[70] == 1800.0  # an evaluation at the end
+    assert np.isnan(of_run[80]) and times["grpo-seed1", 80] == 2400.0
+
+
 def test_a_time_of_day_begins_with_the_run_and_not_with_its_first_record():
     logs = study(2, wall_time=lambda method, seed, step: START + (13 if method == "pods" else 10)
                  * step / 10)  # fmt: skip

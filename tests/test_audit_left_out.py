@@ -78,6 +78,18 @@ def test_runs_are_cut_off_if_they_end_before_half_of_their_method(last, out):
     assert found.study.missing == lines * len(out)
 
 
+def test_a_method_more_of_whose_runs_were_cut_off_is_named_before_the_verdict():
+    logs = study()
+    assert audited(logs).warnings == []
+    for log in logs[:2]:  # of grpo
+        log.rows[:] = log.rows[:4]
+    [warning] = audited(logs).warnings
+    assert warning.endswith("are in no verdict: 2 of 6 of grpo, 0 of 6 of pods")
+    for log in logs[-2:]:  # of pods, so that both have lost as many
+        log.rows[:] = log.rows[:4]
+    assert audited(logs).warnings == []
+
+
 def test_slow_and_fast_machines_are_not_cut_off_and_a_killed_run_is():
     logs = study(seconds=lambda method, seed, step: 36.0 * step)
     for log in logs:

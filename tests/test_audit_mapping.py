@@ -197,3 +197,55 @@ def test_seeds_that_are_no_whole_numbers_pair_nothing(seed):
     assert not found.study.seeded and "1 of 4 runs have no seed, so none is paired" in found.notes
     said = [note for note in found.notes if note.startswith("seed=config:rng: ")]
     assert len(said) == (seed is not None) and all("of grpo-seed0 is no" in note for note in said)
+
+
+@pytest.mark.parametrize(("columns", "score"), [
+    ({"accuracy": 8, "val_accuracy": 8}, "val_accuracy"),
+    ({"reward": 8, "gsm8k_accuracy": 8}, "gsm8k_accuracy"),
+    ({"reward": 8, "rewards/accuracy_reward": 8}, "reward"),
+    ({"train/reward": 8, "eval/default_pass1": 8}, "eval/default_pass1"),
+    ({"eval/aime24/acc": 1, "eval/gsm8k/acc": 8, "reward": 8}, "eval/gsm8k/acc"),
+    ({"train/reward": 8, "train/accuracy": 8}, "train/reward"),
+    ({"loss": 8}, None),
+])  # fmt: skip
+def test_the_evaluation_that_most_runs_have_is_compared(columns, score):
+    logs = []
+    for run in range(8):
+        cells = {name: 0.5 for name, runs in columns.items() if run < runs}
+        logs.append(run_log(f"grpo-seed{run}", [{"step": 1, **cells}]))
+    assert propose(logs, {}).score == score
+
+
+@pytest.mark.parametrize(("name", "method", "seed"), [
+    ("pods-s16-seed3", "pods-s16", "3"), ("grpo_run2_seed0", "grpo_run2", "0"),
+    ("pods-s3", "pods", "3"), ("grpo/run_7", "grpo", "7"), ("grpo", "grpo", None),
+])  # fmt: skip
+def test_a_seed_that_is_called_so_is_the_seed(name, method, seed):
+    log = run_log(name, rows_of("grpo", 0))
+    assert (labels.from_name(log, "method"), labels.from_name(log, "seed")) == (method, seed)
+
+
+def test_a_key_with_one_value_is_the_method_if_the_names_tell_of_none():
+    logs = study()
+    for log in logs:
+        log.config["algorithm"] = "grpo"
+    assert propose(logs, {}).method == "name"
+    logs[0].config["algorithm"] = "rloo"
+    assert propose(logs, {}).method == "config:algorithm"
+    alone = [run_log(name, rows_of("grpo", 0), config={"algorithm": "grpo"}) for name in "ab"]
+    assert propose(alone, {}).method == "config:algorithm"
+
+
+def test_steps_of_columns_that_may_not_count_the_same_are_named():
+    assert audited(study()).warnings == []
+    logs = study()
+    for log in logs[:6]:
+        log.rows[:] = [{"global_step": row.pop("step"), **row} for row in log.rows]
+    [warning] = audited(logs).warnings
+    assert "the same: global_step in 6 runs, step in 6 runs (step: COLUMN takes one)" in warning
+
+    mixed = study(1)
+    for log in mixed:
+        log.rows += [{"iteration": row["step"] // 10, "loss": 1.0} for row in log.rows]
+    [warning] = audited(mixed).warnings
+    assert "of one run" in warning and "step, to 100, and iteration, to 10: grpo-seed0" in warning

@@ -153,3 +153,25 @@ def test_targets_are_in_the_unit_of_the_scores(verb, tmp_path):
     assert code == 2 and "target: must be of a score that is a share or a percent" in err
     out = verb("logs", "--map", "own.yaml")[1]
     assert "units of the score" in out and "to a target" not in out and " points" not in out
+
+
+@pytest.mark.parametrize("hours", [0, 2])
+def test_runs_of_grpo_alone_and_clocks_that_stand_still_have_a_page(verb, tmp_path, hours):
+    for path in (tmp_path / "logs").glob("pods*"):
+        path.unlink()
+    for seed in range(6):
+        rows = [row | {"hours": hours * row["step"]} for row in rows_of("grpo", seed)]
+        write_rows(tmp_path / "logs" / f"grpo-seed{seed}.jsonl", rows)
+    code, out, err = verb("logs")
+    assert (code, err) == (0, "") and "grpo is the only method: nothing to compare" in out
+    assert "seconds: hours (proposed)" in out
+
+
+def test_what_may_make_a_verdict_wrong_stands_before_it(verb, tmp_path):
+    for seed in range(3):
+        write_rows(tmp_path / "logs" / f"pods-seed{seed}.jsonl", rows_of("pods", seed)[:4])
+    code, out, err = verb("logs")
+    lines = out.splitlines()
+    [care] = [line for line in lines if line.startswith("Take care: runs that were cut off")]
+    assert (code, err) == (0, "") and "0 of 6 of grpo, 3 of 6 of pods" in care
+    assert lines.index(care) < lines.index(verdict(out)[0])

@@ -23,6 +23,7 @@ from pods_lab.audit.records import SINCE_1970, Notes, Records
 
 PAUSE = 5.0  # times the usual interval; steps of one run hardly differ by more than two
 REGULAR = 0.25  # of the intervals: so many long ones are evaluations or saving, and no pauses
+ALIKE = 1.5  # the longest of three or more long ones over the shortest: they are no pauses either
 RESUMED = 2.0  # times the usual interval, at a resume, is time of steps that were abandoned
 SMALLEST_UNIT = {1e17: 1e9, 1e14: 1e6, 1e11: 1e3}  # times of day in ns, us and ms, by their size
 NAMED_UNITS = {
@@ -206,11 +207,11 @@ def _training_seconds(
 def _without_pauses(
     run: str, steps: Floats, intervals: Floats, expected: Floats, factor: float, notes: Notes
 ) -> Floats:
-    """Make usual intervals of those that are much longer, unless they are many."""
+    """Make usual intervals of those that are much longer, unless they are many, or alike."""
     long = intervals > PAUSE * expected
     if not long.any() or not (expected > 0).all():
         return intervals
-    if long.sum() > max(1, REGULAR * len(intervals)):
+    if long.sum() > max(1, REGULAR * len(intervals)) or _are_alike(intervals[long]):
         note = "intervals many times the usual one, so regular that they count as training"
         notes.setdefault(note, []).append(f"{run} ({long.sum()} of {len(intervals)})")
         return intervals
@@ -221,6 +222,11 @@ def _without_pauses(
     note = f"pauses of more than {PAUSE:g} times the usual interval, which are no training"
     notes.setdefault(note, []).append(f"{run} ({lost} {place})")
     return np.where(long, expected, intervals)
+
+
+def _are_alike(intervals: Floats) -> bool:
+    """Return whether long intervals are so many and so equal that a run has them by its nature."""
+    return len(intervals) > 2 and bool(intervals.max() <= ALIKE * intervals.min())
 
 
 def _runs_backwards(
@@ -237,12 +243,15 @@ def _runs_backwards(
 
 
 def _at_steps(steps: Floats, recorded: Floats, amounts: Floats) -> Floats:
-    """Return amounts at all (P,) steps, of (K,) recorded ones: on a line between them, level after.
+    """Return amounts at all (P,) steps, of (K,) recorded ones: on a line between them.
 
-
-    Nothing was trained at step 0; before the first record it is otherwise NaN.
+    After the last one it is level, as of an evaluation at the end, for as many steps as are between
+    two records at most, and NaN beyond. Nothing was trained at step 0; before the first record it
+    is otherwise NaN.
     """
     values = np.interp(steps, recorded, amounts, left=np.nan)
+    widest = np.diff(recorded, prepend=0.0).max()
+    values = np.where(steps > recorded[-1] + widest, np.nan, values)
     is_start = np.isnan(values) & (steps == 0)
     return np.where(is_start, 0.0, values)
 

@@ -90,7 +90,7 @@ def write(
     write_csv(folder / "left_out.csv", pd.DataFrame({"left_out": study.missing}), study)
     write_csv(folder / "audited_runs.csv", audited.table, study)
 
-    verdicts = []
+    verdicts = [f"Take care: {warning}" for warning in audited.warnings]
     for part in parts:
         verdicts += [f"Over {part.over}: {line}" for line in part.decisions]
     specs.write(first.figure, first.study, folder)

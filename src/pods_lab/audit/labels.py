@@ -16,7 +16,9 @@ from pods_lab.audit.formats import Log
 from pods_lab.audit.lines import LONGEST_CELL
 from pods_lab.audit.mapping import Mapping
 
-SEED = re.compile(r"(?i)(?:^|(?<=[-_/. ]))(?:seed|rep|run|s)[-_= ]?(\d{1,5})(?=$|[-_/. ])")
+SEED = re.compile(r"(?i)(?:^|(?<=[-_/. ]))seed[-_= ]?(\d{1,5})(?=$|[-_/. ])")
+REPEAT = re.compile(r"(?i)(?:^|(?<=[-_/. ]))(?:rep|run|s)[-_= ]?(\d{1,5})(?=$|[-_/. ])")
+"""What numbers the runs of a method in names without the word seed."""
 LARGEST_SEED = 2**53  # above it a float no longer counts by ones
 KINDS = ("name", "path", "config", "column")
 PATIENCE = 10.0  # seconds for a regular expression on the names of all runs
@@ -107,7 +109,7 @@ def labels(logs: Sequence[Log], key: str, source: str | None) -> list[Any]:
     if source is None:
         return [None] * len(logs)
     if source == "name":
-        return [_from_name(log, key) for log in logs]
+        return [from_name(log, key) for log in logs]
 
     kind, _colon, name = source.partition(":")
     if kind not in KINDS or not name:
@@ -146,12 +148,13 @@ def _path_texts(logs: Sequence[Log]) -> list[list[str]]:
     return texts
 
 
-def _from_name(log: Log, key: str) -> str | None:
+def from_name(log: Log, key: str) -> str | None:
     """Take the seed from the name of a run, or the method, which is the name without the seed."""
+    pattern = SEED if SEED.search(log.name) else REPEAT
     if key == "seed":
-        match = SEED.search(log.name)
+        match = pattern.search(log.name)
         return match[1] if match else None
-    parts = [part.strip("-_. ") for part in SEED.sub("", log.name).split("/")]
+    parts = [part.strip("-_. ") for part in pattern.sub("", log.name).split("/")]
     return "/".join(part for part in parts if part) or "all runs"
 
 

@@ -18,6 +18,7 @@ from pods_lab.audit.records import Records
 
 LARGEST = float(np.finfo(np.float32).max)
 CUT = 0.9  # of what the median run of its method has: a shorter run was cut off
+CUT_OFF = "is cut off before other runs of its method end"
 EVIDENCE = 6  # rare numbers that two runs share: chance gives equal scores to fewer in a row
 RARE = 0.25  # of the runs at most have a number that is evidence
 
@@ -96,7 +97,7 @@ def _cut_off(runs: Sequence[_Run]) -> dict[str, str]:
             reached = f"{run.steps:g} of {usual_steps:g} steps"
             if not math.isnan(run.seconds):
                 reached += f", {run.seconds:,.0f} of {usual_seconds:,.0f} s"
-            reasons[run.name] = f"is cut off before other runs of its method end ({reached})"
+            reasons[run.name] = f"{CUT_OFF} ({reached})"
     return reasons
 
 

@@ -23,6 +23,7 @@ RANKS = ("rank", "local_rank", "global_rank", "process_index", "process", "worke
 """Columns that say which process wrote a line; the first one, 0, is the main process."""
 REPEATS = ("repeat", "trial", "sample", "fold")
 MOST_KINDS = 20  # values of a text column that tells lines apart, such as a test set
+FAR_APART = 1.5  # times the last step of one column is that of another: they count other things
 LONGEST_CELL = 40  # letters of a value that a message shows
 
 
@@ -47,6 +48,8 @@ class Lines:
     """The columns whose values are `Line.teller`, ranks first."""
     faults: list[str]
     """What could not be read, with an example each."""
+    step_columns: list[str]
+    """The columns that the steps are of, the preferred one first."""
 
 
 def read_lines(log: Log, mapping: Mapping) -> Lines:
@@ -58,8 +61,9 @@ def read_lines(log: Log, mapping: Mapping) -> Lines:
 
     tellers = _tellers(log, columns.values())
     unread = _Unread()
-    lines = list(_lines(log, mapping, columns, tellers, unread))
-    return Lines(lines, tellers, unread.messages())
+    step_columns = _step_columns(log, mapping.step)
+    lines = list(_lines(log, step_columns, columns, tellers, unread))
+    return Lines(lines, tellers, unread.messages(), step_columns)
 
 
 @dataclass(frozen=True)
@@ -107,13 +111,12 @@ class _Unread:
 
 def _lines(
     log: Log,
-    mapping: Mapping,
+    step_columns: Sequence[str],
     columns: dict[str, str | None],
     tellers: Sequence[str],
     unread: _Unread,
 ) -> Iterator[Line]:
     """Yield the lines of a log that have a step."""
-    step_columns = _step_columns(log, mapping.step)
     for row in log.rows:
         step_cell = _first_cell(row, step_columns)
         step = unread.number("step", step_cell, math.nan)
@@ -156,6 +159,26 @@ def _step_columns(log: Log, names: Sequence[str]) -> list[str]:
         if column is not None:
             present.append(column)
     return [column for column in present if _agree(log, present[0], column)]
+
+
+def unlike_steps(log: Log, columns: Sequence[str]) -> str:
+    """Name two columns of steps that no row has both of, if they end far apart; "": there are none.
+
+    Nothing then says that they count the same.
+    """
+    first, *others = columns
+    for other in others:
+        if any(row.get(first) is not None and row.get(other) is not None for row in log.rows):
+            continue
+        ends = [_last_step(log, column) for column in (first, other)]
+        if max(ends) > FAR_APART * min(ends):
+            return f"{first}, to {ends[0]:g}, and {other}, to {ends[1]:g}"
+    return ""
+
+
+def _last_step(log: Log, column: str) -> float:
+    steps = [values.step(cell) for cell in log.cells(column)]
+    return max((step for step in steps if not math.isnan(step)), default=0.0)
 
 
 def _agree(log: Log, first: str, second: str) -> bool:

@@ -255,11 +255,12 @@ def count_columns(logs: Sequence[Log]) -> Counter[str]:
     return counts
 
 
-def scores_among(columns: Collection[str]) -> list[str]:
-    """Return the columns that have the name of a score, evaluations before rewards."""
-    scores = []
-    for pattern in NAMES["score"]:
-        scores += [name for name in sorted(columns) if re.fullmatch(pattern, name)]
+def scores_among(columns: Collection[str], key: str) -> list[str]:
+    """Return the columns that have the name of a score, or of a reward, likely ones first."""
+    scores: list[str] = []
+    for pattern in NAMES[key]:
+        matches = [name for name in sorted(columns) if re.fullmatch(pattern, name)]
+        scores += [name for name in matches if name not in scores]
     return scores
 
 

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 import msgspec
+import numpy as np
 
 from pods_lab.audit.formats import Log
-from pods_lab.audit.labels import SEED
+from pods_lab.audit.labels import from_name
 from pods_lab.audit.mapping import (
     ABOUT,
     COLUMN,
@@ -20,8 +21,9 @@ from pods_lab.audit.mapping import (
     find_column,
     scores_among,
 )
+from pods_lab.audit.records import SINCE_1970
 from pods_lab.audit.units import doubts
-from pods_lab.audit.values import number
+from pods_lab.audit.values import number, seconds
 
 TIME_WITH_UNIT = re.compile(
     r"(?i)(?!.*(?:per|step|iter))(?:.*(?<![a-z])(?:wall|elapsed|clock|time|duration)(?![a-z]).*[\s_\[(./])?"
@@ -30,6 +32,8 @@ TIME_WITH_UNIT = re.compile(
 """Such as `Elapsed wall clock [h]` or `hours`, and not the time of a step."""
 LIKE_A_TIME = re.compile(r"(?i)(?:.*[^a-z])?(?:wall|elapsed|clock|time|duration)(?:[^a-z].*)?")
 SHOWN_SCORES = 6
+LEAST_TIMES = 5  # of a log, from which it is told whether they are of steps or so far
+GROWS = 0.9  # of the intervals of a time so far: it falls where a run was resumed
 
 
 def propose(logs: Sequence[Log], given: Given) -> Mapping:
@@ -40,9 +44,9 @@ def propose(logs: Sequence[Log], given: Given) -> Mapping:
     """
     columns = count_columns(logs)
     proposed = Mapping(
-        score=next(iter(scores_among(columns)), None),
+        score=_score(columns),
         step=[name for name in NAMES["step"] if name in columns],
-        seconds=_most_common(NAMES["seconds"], columns) or _time_with_unit(columns),
+        seconds=_seconds(logs, columns),
         tokens=_most_common(NAMES["tokens"], columns),
         method=_method(logs),
         seed=_seed(logs),
@@ -62,9 +66,14 @@ def propose(logs: Sequence[Log], given: Given) -> Mapping:
 
 
 def _method(logs: Sequence[Log]) -> str:
-    """Propose where the method of a run stands: a config key that all runs have, or the name."""
+    """Propose where the method of a run stands: a config key that all runs have, or the name.
+
+    A key with one value for all runs is none if the names tell of several methods.
+    """
+    methods = {from_name(log, "method") for log in logs}
+    names_tell = 1 < len(methods) < len(logs)
     for key in NAMES["method"]:
-        if all(log.config.get(key) for log in logs):
+        if all(log.config.get(key) for log in logs) and (_differs(logs, key) or not names_tell):
             return f"config:{key}"
     return "name"
 
@@ -74,7 +83,7 @@ def _seed(logs: Sequence[Log]) -> str | None:
     keys = [key for key in differing(logs) if key.split(".")[-1] == "seed"]
     if keys:
         return f"config:{min(keys, key=len)}"
-    if any(SEED.search(log.name) for log in logs):
+    if any(from_name(log, "seed") for log in logs):
         return "name"
     return None
 
@@ -85,6 +94,43 @@ def _test_set(columns: Collection[str]) -> str | None:
         if name in columns:
             return f"{COLUMN}{name}"
     return None
+
+
+def _score(columns: Counter[str]) -> str | None:
+    """Propose the evaluation that most logs have, or else the reward; None: there is neither."""
+    for key in ("score", "reward"):
+        scores = scores_among(columns, key)
+        if scores:
+            return max(scores, key=lambda name: columns[name])  # the first of several
+    return None
+
+
+def _seconds(logs: Sequence[Log], columns: Counter[str]) -> str | None:
+    """Propose the time that most logs have; None: no log has any.
+
+    Names such as `Time` are of the time of a step and of the time so far. It is the latter if the
+    numbers hardly ever fall, or are times of day.
+    """
+    source = _most_common(NAMES["seconds"], columns)
+    if source is None:
+        return _time_with_unit(columns)
+    column = column_of(source)
+    if source.startswith(SUM) and _is_clock([log.cells(column) for log in logs]):
+        return column
+    return source
+
+
+def _is_clock(cells_of_logs: Sequence[Sequence[object]]) -> bool:
+    """Return whether the times of all logs that have enough grow with hardly an exception."""
+    shares = []
+    for cells in cells_of_logs:
+        times = np.array([seconds(cell) for cell in cells])
+        times = times[np.isfinite(times)]
+        if len(times) and times.min() > SINCE_1970:
+            return True
+        if len(times) >= LEAST_TIMES:
+            shares.append(float(np.mean(np.diff(times) > 0)))
+    return bool(shares) and min(shares) >= GROWS
 
 
 def _as_in_logs(source: str | None, columns: Collection[str]) -> str | None:
@@ -146,7 +192,7 @@ def mapping_lines(logs: Sequence[Log], mapping: Mapping, given: Given) -> list[s
     if mapping.score is not None and mapping.unit is not None and "unit" not in given:
         cells = [number(cell) for log in logs for cell in log.cells(mapping.score)]
         lines += doubts(mapping.score, mapping.unit, cells)
-    scores = scores_among(columns)
+    scores = [*scores_among(columns, "score"), *scores_among(columns, "reward")]
     rest = [name for name in scores if name != mapping.score]
     if rest:
         lines.append(f"other scores: {', '.join(rest[:SHOWN_SCORES])}")

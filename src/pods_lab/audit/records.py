@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pods.types import Floats
 from pods_lab.audit import values
 from pods_lab.audit.formats import Log
-from pods_lab.audit.lines import RANKS, Line, read_lines
+from pods_lab.audit.lines import RANKS, Line, read_lines, unlike_steps
 from pods_lab.audit.mapping import MEAN, Mapping, adds_up, is_value
 
 SINCE_1970 = 1e8  # seconds: a larger number is a time of day, since no run takes three years
@@ -42,6 +42,10 @@ class Records:
     """What of the run is left out, and why."""
     unusable: str = ""
     """Why the whole run is left out; empty: it is not."""
+    step_column: str = ""
+    """The column that the steps are of; others may complete it."""
+    unlike_steps: str = ""
+    """Two columns of steps that may not count the same, see `unlike_steps`."""
 
 
 class _Attempted(NamedTuple):
@@ -72,6 +76,9 @@ def read_records(log: Log, mapping: Mapping, notes: Notes) -> Records:
     lines = _without_abandoned(log.name, lines, notes)
     records = _by_step(log.name, lines, mapping)
     records.faults += read.faults
+    if read.step_columns:
+        records.step_column = read.step_columns[0]
+        records.unlike_steps = unlike_steps(log, read.step_columns)
     if contradictions and mapping.several != MEAN:
         records.unusable = _contradiction_message(contradictions, read.tellers)
     _drop_contradicting_amounts(records, lines, mapping)

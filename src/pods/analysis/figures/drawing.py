@@ -171,11 +171,13 @@ def step_cost(axes: Axes, summary: pd.DataFrame, study: Study, baseline: str | N
         axes.barh(names, end, color=style.PHASE_COLOURS["all phases"], label="all phases")
 
     label = style.per_step_label(study)
-    decimals = max(0, 2 - math.floor(math.log10(seconds.max())))
+    decimals = 2
+    if seconds.max() > 0:
+        decimals = max(0, 2 - math.floor(math.log10(seconds.max())))
     number = f"{{:.{decimals}f}}"
     shown = f" ${number}" if study.x == "dollars" else f" {number} s"
     texts = seconds.map(shown.format)
-    if baseline in set(summary.series):
+    if len(summary) > 1 and baseline in set(summary.series):
         label += f"; ×: relative to {style.legend_name(str(baseline))}"
         is_other = summary.series != baseline
         times = seconds / seconds[~is_other].iloc[0]
