@@ -11,10 +11,11 @@ import pandas as pd
 from pods.analysis.loading.imports import Imported
 from pods.analysis.loading.study import Study
 from pods.types import Floats
+from pods_lab.audit.cautions import cautions
 from pods_lab.audit.clocks import drop_without_common_span, set_clocks, set_tokens
 from pods_lab.audit.formats import Log, some
 from pods_lab.audit.labels import LabelledRuns, label_runs, read_seeds
-from pods_lab.audit.left_out import CUT_OFF, unusable
+from pods_lab.audit.left_out import unusable
 from pods_lab.audit.lines import LONGEST_CELL, READERS
 from pods_lab.audit.mapping import Mapping, column_of
 from pods_lab.audit.over_settings import pool
@@ -86,34 +87,8 @@ def study_of(
     ends = table.rename(columns={"seconds": "end_seconds"})[columns]
     runs = runs.merge(ends, on="run").sort_values(["series", "seed"], kind="stable")
     study = _study(runs, records, mapping, missing, "; ".join(notes))
-    warnings = [*_unlike_steps(records), *_survivors(runs, reasons)]
+    warnings = list(cautions(runs, records, reasons))
     return Audited(replace(study, seeded=seeds.pair_runs), table, notes, warnings)
-
-
-def _unlike_steps(all_records: Sequence[Records]) -> Iterator[str]:
-    """Say if runs have their steps from columns that may not count the same."""
-    runs_of = Counter(records.step_column for records in all_records if records.step_column)
-    if len(runs_of) > 1:
-        shown = ", ".join(f"{name} in {count} runs" for name, count in runs_of.items())
-        yield f"steps are of columns that may not count the same: {shown} (step: COLUMN takes one)"
-
-    runs_by_columns: Notes = {}
-    for records in all_records:
-        if records.unlike_steps:
-            runs_by_columns.setdefault(records.unlike_steps, []).append(records.run)
-    for columns, names in runs_by_columns.items():
-        what = "steps of one run are of columns that may not count the same"
-        yield f"{what}: {columns}: {some(names)}"
-
-
-def _survivors(runs: pd.DataFrame, reasons: dict[str, str]) -> Iterator[str]:
-    """Say how many runs of each method were cut off, if that differs: the others may be better."""
-    is_cut = runs.run.map(lambda run: reasons.get(run, "").startswith(CUT_OFF))
-    cut = is_cut.groupby(runs.series).agg(["sum", "size"])
-    if len(cut) < 2 or (cut["sum"] / cut["size"]).nunique() == 1:
-        return
-    shown = ", ".join(f"{row['sum']} of {row['size']} of {name}" for name, row in cut.iterrows())
-    yield f"runs that were cut off, and may be the worse ones, are in no verdict: {shown}"
 
 
 def _faults(labelled: LabelledRuns, all_records: Sequence[Records]) -> list[str]:
