@@ -53,8 +53,6 @@ def unknown_arms(configs: Sequence[Config]) -> Iterator[str]:
 
     There are none if data or weights are missing, without which curves have no names.
     """
-    import pandas as pd
-
     from pods.analysis.loading.arm_names import fitting
     from pods.analysis.loading.series_names import series_names
 
@@ -70,12 +68,9 @@ def unknown_arms(configs: Sequence[Config]) -> Iterator[str]:
             store = RunStore(folder)
             runs.append((store.config(), store.identity()))
 
-    about = {
-        "series": series_names(runs),
-        "arm": [config.arm for config, _ in runs],
-        "rule": [config.sampler.rule for config, _ in runs],
-    }
-    curves = pd.DataFrame(about)
+    curves = []
+    for name, (config, _) in zip(series_names(runs), runs, strict=True):
+        curves.append((name, config.arm, config.sampler.rule))
     for text in contrasts:
         asked = question(text)
         for arm in (asked.arm, asked.baseline):

@@ -19,7 +19,7 @@ from pods_lab.audit.left_out import unusable
 from pods_lab.audit.lines import LONGEST_CELL, READERS
 from pods_lab.audit.mapping import Mapping, column_of
 from pods_lab.audit.over_settings import pool
-from pods_lab.audit.records import Notes, Records, read_records
+from pods_lab.audit.records import Notes, Records, as_final_scores, read_records
 
 SHOWN = 12  # lines on what was left out
 MOST_METHODS = 30  # more are runs whose methods were not told, and every two are compared
@@ -87,8 +87,8 @@ def study_of(
     ends = table.rename(columns={"seconds": "end_seconds"})[columns]
     runs = runs.merge(ends, on="run").sort_values(["series", "seed"], kind="stable")
     study = _study(runs, records, mapping, missing, "; ".join(notes))
-    warnings = list(cautions(runs, records, reasons))
-    return Audited(replace(study, seeded=seeds.pair_runs), table, notes, warnings)
+    study = replace(study, seeded=seeds.pair_runs)
+    return Audited(study, table, notes, list(cautions(runs, records, reasons)))
 
 
 def _faults(labelled: LabelledRuns, all_records: Sequence[Records]) -> list[str]:
@@ -113,28 +113,10 @@ def _records(
     for records in all_records:
         set_tokens(records, mapping.tokens, runs_by_note)
 
-    notes += _as_final_scores(all_records)
+    notes += as_final_scores(all_records)
     for note, runs in runs_by_note.items():
         notes.append(f"{note}: {some(runs)}" if runs else note)
     return all_records, notes
-
-
-def _as_final_scores(all_records: Sequence[Records]) -> list[str]:
-    """Put the scores of runs that have one each, at different steps, beside each other; say so."""
-    ends = []
-    for records in all_records:
-        scored = np.flatnonzero(np.isfinite(records.scores))
-        if len(scored) > 1:
-            return []
-        ends += records.steps[scored].tolist()
-    if len(set(ends)) < 2:
-        return []
-
-    for records in all_records:
-        scored = np.flatnonzero(np.isfinite(records.scores))
-        records.steps[scored] = 1.0
-    where = f"{min(ends):g} to {max(ends):g}"
-    return [f"each run has one score, and not at equal steps ({where}): only these are compared"]
 
 
 def _study(

@@ -251,3 +251,21 @@ def _by_step(run: str, lines: Sequence[_Attempted], mapping: Mapping) -> Records
         tokens=tokens,
         attempts=attempts,
     )
+
+
+def as_final_scores(all_records: Sequence[Records]) -> list[str]:
+    """Put the scores of runs that have one each, at different steps, beside each other; say so."""
+    ends = []
+    for records in all_records:
+        scored = np.flatnonzero(np.isfinite(records.scores))
+        if len(scored) > 1:
+            return []
+        ends += records.steps[scored].tolist()
+    if len(set(ends)) < 2:
+        return []
+
+    for records in all_records:
+        scored = np.flatnonzero(np.isfinite(records.scores))
+        records.steps[scored] = 1.0
+    where = f"{min(ends):g} to {max(ends):g}"
+    return [f"each run has one score, and not at equal steps ({where}): only these are compared"]

@@ -1,6 +1,7 @@
 """Find the curves of a study that a user means, and the one that others are compared with."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +19,8 @@ def curves_named(study: Study, typed: str) -> list[str]:
 
     `ValueError`: no curve fits; the message lists what there is.
     """
-    matches = fitting(study.runs, typed)
+    runs = study.runs
+    matches = fitting(zip(runs.series, runs.arm, runs.rule, strict=True), typed)
     if matches:
         return matches
 
@@ -30,18 +32,20 @@ def curves_named(study: Study, typed: str) -> list[str]:
     raise ValueError(f"{unknown}: must be one of {' | '.join(short(series))}")
 
 
-def fitting(runs: pd.DataFrame, typed: str) -> list[str]:
-    """Return the curves that `curves_named` means, of runs with series, arm and rule, or none."""
-    curves = runs.drop_duplicates("series")
+def fitting(runs: Iterable[tuple[str, str | None, str]], typed: str) -> list[str]:
+    """Return the curves that `curves_named` means, or none, of runs' curves, arms and rules."""
+    first: dict[str, tuple[str | None, str]] = {}
+    for curve, arm, rule in runs:
+        first.setdefault(str(curve), (arm, rule))
     name = typed.replace("->", "→").strip()
-    if name in set(curves.series):
+    if name in first:
         return [name]
 
     wanted = set(_words(name))
     matches = []
-    for curve, arm, rule in zip(curves.series, curves.arm, curves.rule, strict=True):
+    for curve, (arm, rule) in first.items():
         if wanted and wanted <= {arm, rule, *_words(curve)}:
-            matches.append(str(curve))
+            matches.append(curve)
     return matches
 
 
