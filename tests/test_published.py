@@ -396,3 +396,11 @@ def test_the_authors_rule_by_hand():
     row = reproduce.speed_up(reproduce.Reproduction(None, {}, arms, grid))
     # the evaluation at 2 s is the nearest one to 1.5 s, that at 6 s to 5.5 s; 1 s is as far from 0
     assert (row.seconds, row.baseline_seconds) == (1.5, 5.5)
+
+
+def test_a_study_that_was_never_made_is_not_one_to_import_again(tmp_path):
+    with pytest.raises(ValueError, match="none: no such study: it has neither runs nor imported"):
+        load(tmp_path / "none", [])
+    (tmp_path / "half/imported").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"imported: must be imported again, import\.json"):
+        load(tmp_path / "half", [])

@@ -55,6 +55,8 @@ def read_import(study: Path) -> Imported:
     `ValueError`: a file is missing or damaged; the message names it.
     """
     folder = study / "imported"
+    if not folder.is_dir():
+        raise ValueError(f"{study}: no such study: it has neither runs nor imported logs")
     try:
         about = json.loads((folder / META).read_bytes())
         whole = {name: sha256(folder / name) for name in TABLES} == about["tables"]
