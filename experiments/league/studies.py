@@ -32,6 +32,7 @@ FAMILIES = [
     (CLAIMED, "mopps 16→16"),
 ]
 CARDS = ("l40s", "hosted")
+DRAWN = ["generated_rollouts", "zero_variance_fraction", "correct"]  # of a step, over all steps
 
 
 def views(study: Study, arms: tuple[str, ...]) -> Iterator[tuple[str, Study]]:
@@ -43,7 +44,7 @@ def views(study: Study, arms: tuple[str, ...]) -> Iterator[tuple[str, Study]]:
 
 def compared(study: Study) -> Iterator[dict[str, object]]:
     """Yield a row per contrast, with its lead at equal steps and at each card's prices."""
-    drawn = study.steps.groupby("series")[["generated_rollouts", "zero_variance_fraction"]].mean()
+    drawn = study.steps.groupby("series")[DRAWN].mean()
     first = study.evaluations[study.evaluations.step == 0].groupby("series").accuracy.mean()
     for arms, baseline in FAMILIES:
         rows: dict[str, dict[str, object]] = {}
