@@ -1,5 +1,6 @@
 """Tasks of reasoning-gym: their questions, golds and scores are the library's own."""
 
+import importlib
 import json
 import string
 
@@ -207,21 +208,21 @@ def test_a_run_trains_on_a_task_and_is_evaluated_on_it(letters, tmp_path):
     assert len(store.evaluation_path(1).read_text().splitlines()) == 16
 
 
-def test_the_start_policy_of_the_league_learns_solutions_of_other_questions():
-    from experiments.gym.start import TASK, make_tokenizer, solve, sums
-
-    asked = {problem.question: problem.gold for problem in load(task(*TASK)).test}
+def test_the_start_policy_of_the_league_learns_solutions_of_other_questions(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    start = importlib.import_module("experiments.gym.start")
+    asked = {problem.question: problem.gold for problem in load(task(*start.TASK)).test}
     rng = np.random.default_rng(0)
-    draw = sums()
+    draw = start.sums()
     drawn = [draw(rng) for _ in range(300)]
     assert not asked.keys() & {question for question, _ in drawn}
 
-    tokenizer = make_tokenizer()
+    tokenizer = start.make_tokenizer()
     right = 0
     for question, gold in asked.items():
-        assert closed_answer(solve(question, 0.0, rng), "hash").strip() == gold
-        right += closed_answer(solve(question, 0.4, rng), "hash").strip() == gold
-        text = question + solve(question, 0.4, rng)
+        assert closed_answer(start.solve(question, 0.0, rng), "hash").strip() == gold
+        right += closed_answer(start.solve(question, 0.4, rng), "hash").strip() == gold
+        text = question + start.solve(question, 0.4, rng)
         ids = tokenizer.encode(text)
         assert tokenizer.unk_token_id not in ids and tokenizer.decode(ids) == text
     # two steps or three without a slip, 0.6^2 and 0.6^3 each half of the time, or slips that cancel
