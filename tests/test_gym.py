@@ -217,7 +217,7 @@ def test_the_start_policy_of_the_league_learns_solutions_of_other_questions(monk
     drawn = [draw(rng) for _ in range(300)]
     assert not asked.keys() & {question for question, _ in drawn}
 
-    tokenizer = start.make_tokenizer()
+    tokenizer = start.tokenizer_of_words()
     right = 0
     for question, gold in asked.items():
         assert closed_answer(start.solve(question, 0.0, rng), "hash").strip() == gold

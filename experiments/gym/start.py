@@ -2,10 +2,10 @@
 
     OMP_NUM_THREADS=1 python -m experiments.gym.start FOLDER    # 9 min
 
-A question is one sentence with three or four digits to add and subtract. Like `tiny` on chainsum,
-the policy writes each step and then the answer, as in `7+8=15;15-9=6` and `#### 6` on a line of its
-own, and is trained on solutions in which each step is wrong with probability 0.4. No test question
-of the runs is in its corpus.
+A question is one sentence with three or four one-digit numbers to add and subtract. Like `tiny` on
+chainsum, the policy writes each step and then the answer, as in `7+8=15;15-9=6` and `#### 6` on a
+line of its own, and is trained on solutions in which each step is wrong with probability 0.4. No
+test question of the runs is in its corpus.
 """
 
 import re
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import reasoning_gym
-from experiments.quickstart.recipe import END, PAD, SLIP, UNKNOWN, Draw, train
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from experiments.quickstart.recipe import SLIP, Draw, make_tokenizer, train
+from tokenizers import Regex
 from transformers import PreTrainedTokenizerFast
 
 from pods.config.checks import validate
@@ -27,28 +27,21 @@ TASK = (
     "task.gym=chain_sum",
     "task.gym_parameters={min_terms: 3, max_terms: 4, min_digits: 1, max_digits: 1}",
     "task.answer_format=hash",
-    "model=smollm2_135m",  # any that reads more than chains
+    "model=smollm2_135m",  # only to pass the checks
 )
 SEED = 2_000_000  # the library adds an entry's number to it; the runs' questions have smaller ones
 ENTRIES = 40_000
-FURTHEST = 5  # from the right result, of a wrong one
+LARGEST_ERROR = 5  # by which a wrong step misses the right result
 MARK = "####"
 WORDS = "State the final answer to the following arithmetic problem"
 SIGNS = "0123456789+-=;: \n"
 LAST_MESSAGE = "{{ messages[-1]['content'] }}"
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer_of_words() -> PreTrainedTokenizerFast:
     """Make one token per word and sign. The chat template is the question, without instructions."""
-    tokens = [PAD, END, UNKNOWN, MARK, *WORDS.split(), *SIGNS]
-    vocabulary = {token: i for i, token in enumerate(dict.fromkeys(tokens))}  # "the" comes twice
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(rf"{MARK}|[A-Za-z]+|[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=UNKNOWN,
-        chat_template=LAST_MESSAGE,
-    )  # fmt: skip
+    tokens = [MARK, *dict.fromkeys(WORDS.split()), *SIGNS]  # "the" comes twice
+    return make_tokenizer(tokens, Regex(rf"{MARK}|[A-Za-z]+|[\s\S]"), LAST_MESSAGE)
 
 
 def solve(question: str, slip: float, rng: np.random.Generator) -> str:
@@ -64,7 +57,7 @@ def solve(question: str, slip: float, rng: np.random.Generator) -> str:
         signed = term.replace(" ", "")
         result = total + int(signed)
         if rng.random() < slip:
-            result += int(rng.integers(1, FURTHEST + 1) * rng.choice([-1, 1]))
+            result += int(rng.integers(1, LARGEST_ERROR + 1) * rng.choice([-1, 1]))
         steps.append(f"{total}{signed}={result}")
         total = result
     return f"{';'.join(steps)}\n{MARK} {total}"
@@ -88,4 +81,4 @@ def sums() -> Draw:
 
 
 if __name__ == "__main__":
-    train(Path(sys.argv[1]), sums(), make_tokenizer())
+    train(Path(sys.argv[1]), sums(), tokenizer_of_words())

@@ -2,8 +2,9 @@
 
     python -m experiments.league.studies OUT STUDY [STUDY ...]
 
-Reads these studies in runs. OUT.csv has what the commands of README.md compare, at equal steps and
-at two cards' prices, and what a step draws; OUT.verdicts.csv what the plan settles.
+Reads these studies in runs; OUT is a name, and both files are written beside this one. OUT.csv has
+the lead of each contrast at equal steps and at two cards' prices, and the means of `STEP_MEANS`
+over all steps; OUT.verdicts.csv what each contrast of the plan has come to.
 """
 
 import sys
@@ -32,7 +33,7 @@ FAMILIES = [
     (CLAIMED, "mopps 16→16"),
 ]
 CARDS = ("l40s", "hosted")
-DRAWN = ["generated_rollouts", "zero_variance_fraction", "correct"]  # of a step, over all steps
+STEP_MEANS = ["generated_rollouts", "zero_variance_fraction", "correct"]
 
 
 def views(study: Study, arms: tuple[str, ...]) -> Iterator[tuple[str, Study]]:
@@ -44,7 +45,7 @@ def views(study: Study, arms: tuple[str, ...]) -> Iterator[tuple[str, Study]]:
 
 def compared(study: Study) -> Iterator[dict[str, object]]:
     """Yield a row per contrast, with its lead at equal steps and at each card's prices."""
-    drawn = study.steps.groupby("series")[DRAWN].mean()
+    step_means = study.steps.groupby("series")[STEP_MEANS].mean()
     first = study.evaluations[study.evaluations.step == 0].groupby("series").accuracy.mean()
     for arms, baseline in FAMILIES:
         rows: dict[str, dict[str, object]] = {}
@@ -57,7 +58,7 @@ def compared(study: Study) -> Iterator[dict[str, object]]:
                     row[f"{name}_{number}"] = lead[number]
         for series, row in rows.items():
             if arms != CLAIMED or series.startswith("arcus"):
-                yield row | {"right": first[series]} | drawn.loc[series].to_dict()
+                yield row | {"right": first[series]} | step_means.loc[series].to_dict()
 
 
 def main(out: str, names: list[str]) -> None:

@@ -10,12 +10,12 @@ learning has to sharpen what the model already knows. No test question is in its
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from pods.runs.paths import SHIPPED_MODELS
@@ -30,15 +30,20 @@ Draw = Callable[[np.random.Generator], tuple[str, str]]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
-def make_tokenizer(alphabet: str) -> PreTrainedTokenizerFast:
-    """Make one token per character; the chat template is the content alone."""
-    vocabulary = {token: i for i, token in enumerate([PAD, END, UNKNOWN, *alphabet])}
+def make_tokenizer(
+    tokens: Iterable[str], pattern: str | Regex = "", template: str = TEMPLATE
+) -> PreTrainedTokenizerFast:
+    """Make a tokenizer of these tokens, into which a text is split where the pattern matches.
+
+    By default each character is a token, and the chat template is the content alone.
+    """
+    vocabulary = {token: i for i, token in enumerate([PAD, END, UNKNOWN, *tokens])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=UNKNOWN,
-        chat_template=TEMPLATE,
+        chat_template=template,
     )  # fmt: skip
 
 
