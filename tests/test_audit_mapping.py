@@ -19,7 +19,7 @@ from pods_lab.audit.mapping import (
     typed,
     write_map,
 )
-from pods_lab.audit.propose import propose
+from pods_lab.audit.propose import mapping_lines, propose
 
 BOMB = "step: " + "".join(f"&a{i} [" for i in range(3)) + "x" + "]" * 3
 
@@ -249,3 +249,9 @@ def test_steps_of_columns_that_may_not_count_the_same_are_named():
         log.rows += [{"iteration": row["step"] // 10, "loss": 1.0} for row in log.rows]
     [warning] = audited(mixed).warnings
     assert "of one run" in warning and "step, to 100, and iteration, to 10: grpo-seed0" in warning
+
+
+def test_each_other_score_is_shown_once():
+    logs = [run_log("a-seed0", [{"step": 1, "val_accuracy": 0.5, "test_acc": 0.4, "reward": 1.0}])]
+    lines = mapping_lines(logs, check(logs, propose(logs, {})), {})
+    assert "other scores: val_accuracy, reward" in lines

@@ -79,9 +79,10 @@ def question(text: str) -> Question:
 
 
 def refusals(plan: PlanConfig, read_card: Callable[[str], object]) -> Iterator[tuple[str, str]]:
-    """Yield each key of a plan that is not allowed, with what is.
+    """Yield each key of a plan whose value is not allowed, with what is allowed.
 
-    `read_card` reads a card of prices, or raises a `ValueError` that says what is wrong with it.
+    `read_card` reads a card of prices, or raises a `ValueError` that says what is wrong with it. It
+    is handed in since it stands on the schema, which has plans.
     """
     asked = []
     for text in plan.contrasts:

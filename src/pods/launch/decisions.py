@@ -51,18 +51,29 @@ def undecided(configs: Sequence[Config]) -> list[Config]:
 def unknown_arms(configs: Sequence[Config]) -> Iterator[str]:
     """Yield a line for each arm of a contrast that is in neither these configs nor their study.
 
-    There are none if data or weights are missing, without which curves have no names.
+    Nothing is said if data or weights are missing, without which curves have no names.
     """
-    from pods.analysis.loading.arm_names import fitting
-    from pods.analysis.loading.series_names import series_names
+    from pods.analysis.loading.arm_names import curves_fitting
 
-    contrasts = configs[0].plan.contrasts
-    if not contrasts:
+    if not configs[0].plan.contrasts:
         return
     try:
-        runs = [(config, identity(config)) for config in configs]
+        curves = _curves(configs)
     except OSError:
         return
+
+    for text in configs[0].plan.contrasts:
+        contrast = question(text)
+        for arm in (contrast.arm, contrast.baseline):
+            if not curves_fitting(curves, arm):
+                yield f"warning: plan.contrasts: no run here or in the study is {arm!r}: {contrast}"
+
+
+def _curves(configs: Sequence[Config]) -> list[tuple[str, str | None, str]]:
+    """Return curve, arm and rule of each of these configs, and of each run in their study."""
+    from pods.analysis.loading.series_names import series_names
+
+    runs = [(config, identity(config)) for config in configs]
     for folder in run_folders(Path(configs[0].runs_dir, configs[0].study)):
         with suppress(OSError, ValueError):  # a damaged run is named elsewhere
             store = RunStore(folder)
@@ -71,11 +82,7 @@ def unknown_arms(configs: Sequence[Config]) -> Iterator[str]:
     curves = []
     for name, (config, _) in zip(series_names(runs), runs, strict=True):
         curves.append((name, config.arm, config.sampler.rule))
-    for text in contrasts:
-        asked = question(text)
-        for arm in (asked.arm, asked.baseline):
-            if not fitting(curves, arm):
-                yield f"warning: plan.contrasts: no run here or in the study is {arm!r}: {asked}"
+    return curves
 
 
 def decision_lines(configs: Sequence[Config]) -> list[str]:

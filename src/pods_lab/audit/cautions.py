@@ -1,4 +1,4 @@
-"""What may make a verdict wrong, and stands before it."""
+"""Warnings that are printed before the verdicts: what may make them wrong."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from pods_lab.audit.records import Notes, Records
 def cautions(
     runs: pd.DataFrame, all_records: Sequence[Records], reasons: dict[str, str]
 ) -> Iterator[str]:
-    """Yield a sentence for each thing.
+    """Yield a sentence for each reason why the verdicts may be wrong.
 
     Args:
         runs: run and series of each run.
@@ -33,8 +33,8 @@ def _unlike_steps(all_records: Sequence[Records]) -> Iterator[str]:
 
     runs_by_columns: Notes = {}
     for records in all_records:
-        if records.unlike_steps:
-            runs_by_columns.setdefault(records.unlike_steps, []).append(records.run)
+        if records.mixed_step_columns:
+            runs_by_columns.setdefault(records.mixed_step_columns, []).append(records.run)
     for columns, names in runs_by_columns.items():
         what = "steps of one run are of columns that may not count the same"
         yield f"{what}: {columns}: {some(names)}"

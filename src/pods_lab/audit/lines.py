@@ -23,7 +23,7 @@ RANKS = ("rank", "local_rank", "global_rank", "process_index", "process", "worke
 """Columns that say which process wrote a line; the first one, 0, is the main process."""
 REPEATS = ("repeat", "trial", "sample", "fold")
 MOST_KINDS = 20  # values of a text column that tells lines apart, such as a test set
-FAR_APART = 1.5  # times the last step of one column is that of another: they count other things
+FAR_APART = 1.5  # ratio of the last steps of two columns, above which they may count other things
 LONGEST_CELL = 40  # letters of a value that a message shows
 
 
@@ -161,10 +161,10 @@ def _step_columns(log: Log, names: Sequence[str]) -> list[str]:
     return [column for column in present if _agree(log, present[0], column)]
 
 
-def unlike_steps(log: Log, columns: Sequence[str]) -> str:
-    """Name two columns of steps that no row has both of, if they end far apart; "": there are none.
+def mixed_step_columns(log: Log, columns: Sequence[str]) -> str:
+    """Describe two columns of steps that never stand in one row and end far apart.
 
-    Nothing then says that they count the same.
+    They may count different things. Without such columns the text is empty.
     """
     first, *others = columns
     for other in others:

@@ -32,8 +32,8 @@ TIME_WITH_UNIT = re.compile(
 """Such as `Elapsed wall clock [h]` or `hours`, and not the time of a step."""
 LIKE_A_TIME = re.compile(r"(?i)(?:.*[^a-z])?(?:wall|elapsed|clock|time|duration)(?:[^a-z].*)?")
 SHOWN_SCORES = 6
-LEAST_TIMES = 5  # of a log, from which it is told whether they are of steps or so far
-GROWS = 0.9  # of the intervals of a time so far: it falls where a run was resumed
+LEAST_TIMES = 5  # of a log, to tell a time so far from the time of each step
+GROWS = 0.9  # share of the intervals in which a time so far grows; it falls where a run was resumed
 
 
 def propose(logs: Sequence[Log], given: Given) -> Mapping:
@@ -121,7 +121,10 @@ def _seconds(logs: Sequence[Log], columns: Counter[str]) -> str | None:
 
 
 def _is_clock(cells_of_logs: Sequence[Sequence[object]]) -> bool:
-    """Return whether the times of all logs that have enough grow with hardly an exception."""
+    """Return whether times are so far: of day in some log, or growing in every log.
+
+    They grow if they do in `GROWS` of the intervals, of logs with `LEAST_TIMES` times or more.
+    """
     shares = []
     for cells in cells_of_logs:
         times = np.array([seconds(cell) for cell in cells])
@@ -192,7 +195,7 @@ def mapping_lines(logs: Sequence[Log], mapping: Mapping, given: Given) -> list[s
     if mapping.score is not None and mapping.unit is not None and "unit" not in given:
         cells = [number(cell) for log in logs for cell in log.cells(mapping.score)]
         lines += doubts(mapping.score, mapping.unit, cells)
-    scores = [*scores_among(columns, "score"), *scores_among(columns, "reward")]
+    scores = dict.fromkeys(scores_among(columns, "score") + scores_among(columns, "reward"))
     rest = [name for name in scores if name != mapping.score]
     if rest:
         lines.append(f"other scores: {', '.join(rest[:SHOWN_SCORES])}")

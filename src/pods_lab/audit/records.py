@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pods.types import Floats
 from pods_lab.audit import values
 from pods_lab.audit.formats import Log
-from pods_lab.audit.lines import RANKS, Line, read_lines, unlike_steps
+from pods_lab.audit.lines import RANKS, Line, mixed_step_columns, read_lines
 from pods_lab.audit.mapping import MEAN, Mapping, adds_up, is_value
 
 SINCE_1970 = 1e8  # seconds: a larger number is a time of day, since no run takes three years
@@ -44,8 +44,8 @@ class Records:
     """Why the whole run is left out; empty: it is not."""
     step_column: str = ""
     """The column that the steps are of; others may complete it."""
-    unlike_steps: str = ""
-    """Two columns of steps that may not count the same, see `unlike_steps`."""
+    mixed_step_columns: str = ""
+    """Two columns of steps that may not count the same, see `mixed_step_columns`."""
 
 
 class _Attempted(NamedTuple):
@@ -78,7 +78,7 @@ def read_records(log: Log, mapping: Mapping, notes: Notes) -> Records:
     records.faults += read.faults
     if read.step_columns:
         records.step_column = read.step_columns[0]
-        records.unlike_steps = unlike_steps(log, read.step_columns)
+        records.mixed_step_columns = mixed_step_columns(log, read.step_columns)
     if contradictions and mapping.several != MEAN:
         records.unusable = _contradiction_message(contradictions, read.tellers)
     _drop_contradicting_amounts(records, lines, mapping)

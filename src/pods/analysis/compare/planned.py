@@ -93,7 +93,8 @@ def _runs_before(plans: Sequence[Registered], text: str) -> int:
 def _measure(registered: Registered, text: str) -> tuple[object, ...]:
     """Return what makes the same contrast another question."""
     plan = registered.plan
-    prices = registered.prices.get(question(text).prices or "")
+    card = question(text).prices
+    prices = None if card is None else registered.prices[card]
     return plan.outcome, plan.x, plan.unit, plan.margin, plan.without, prices
 
 

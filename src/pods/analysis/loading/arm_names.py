@@ -20,7 +20,7 @@ def curves_named(study: Study, typed: str) -> list[str]:
     `ValueError`: no curve fits; the message lists what there is.
     """
     runs = study.runs
-    matches = fitting(zip(runs.series, runs.arm, runs.rule, strict=True), typed)
+    matches = curves_fitting(zip(runs.series, runs.arm, runs.rule, strict=True), typed)
     if matches:
         return matches
 
@@ -32,10 +32,13 @@ def curves_named(study: Study, typed: str) -> list[str]:
     raise ValueError(f"{unknown}: must be one of {' | '.join(short(series))}")
 
 
-def fitting(runs: Iterable[tuple[str, str | None, str]], typed: str) -> list[str]:
-    """Return the curves that `curves_named` means, or none, of runs' curves, arms and rules."""
+def curves_fitting(labels: Iterable[tuple[str, str | None, str]], typed: str) -> list[str]:
+    """Return the curves that the typed words name, as in `curves_named`; none if no curve fits.
+
+    `labels` has curve, arm and rule of each run.
+    """
     first: dict[str, tuple[str | None, str]] = {}
-    for curve, arm, rule in runs:
+    for curve, arm, rule in labels:
         first.setdefault(str(curve), (arm, rule))
     name = typed.replace("->", "→").strip()
     if name in first:
